@@ -34,15 +34,15 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     :param owner_run_id: the run the owner was started for.
     :param order: (clear number, try number) of the owner.
-    :param owner: its name in messages.
-    :param generation: of the slice, or of the continuous run, that the owner works on.
+    :param owner: the owner's name for messages.
+    :param generation: generation of the slice, or of the continuous run, that the owner works on.
     :param expires_ms: when it ends unless renewed, epoch milliseconds by the owner's clock; 0 = released.
         Other programs, whose clocks may differ, go by this 0 only.
     :param continuous: whether the owner runs the application continuously.
     :param stopping: whether the tasks of a continuous run are to end cleanly.
-    :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``.
+    :param lease_ms: milliseconds from a renewal to the lease's end, the owner's setting ``lease.ms``.
     :param slice_run_id: the run whose slice the owner works on; empty when that has no slice.
-    :param checkpoint: where in the ledger the last checkpoint is, from and to offset; None if none is known.
+    :param checkpoint: offsets of the last checkpoint in the ledger, ``[from, to)``; None if none is known.
     """
 
     owner_run_id: str
@@ -66,19 +66,23 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """The partition groups of one subtopology, and the state that depends on them.
 
     :param partitions: partition count per source topic.
-    :param groups: by group id; empty when equal ids are together.
+    :param groups: topic -> its partitions, for each group in the order of ids; empty when each group holds
+        the partitions of its own number.
     :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
-    :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
-    :param given_windows: when the windows in them are given.
-    :param store_serdes: by which serdes they are written.
-    :param unnamed: what the stores of some changelogs are: of those that the user gave no name.
+    :param state_kinds: changelog topic -> the meaning of its entries (kind of store, windows), see
+        ``SubtopologyPlan``.
+    :param given_windows: changelog topic -> the moments at which readers get its windows.
+    :param store_serdes: changelog topic -> the serdes that encode its keys and values.
+    :param unnamed: changelog topic -> operator and inputs of its store, for stores that the user gave no
+        name.
     :param grown: the source topics that have gained partitions since their producers began.
-    :param boundaries: partitions that wait for their ancestors, ``topic-partition`` -> number of the ancestor
-        -> the offset that must be committed of it first.
-    :param found_empty: partitions that topics have gained and in which no run has found anything yet.
-    :param processors: how keys find their group, once there are more groups than there were partitions at
-        first; None before.
-    :param moved_from: changelogs that hold entries still whose keys have moved to another group.
+    :param boundaries: ``topic-partition`` -> number of an ancestor partition -> the offset up to which the
+        ancestor must be committed before the partition may be read.
+    :param found_empty: ``topic-partition`` of partitions that topics have gained and in which no run has
+        found a record yet.
+    :param processors: assignment of keys to groups once there are more groups than there were partitions at
+        first; None before that.
+    :param moved_from: changelogs that still hold entries of keys that have moved to another group.
     """
 
     partitions: dict[str, int]
@@ -104,7 +108,7 @@ class CountedTopic(msgspec.Struct, frozen=True, array_like=True):
     """A source topic as the last run that read it found it, whatever state there was.
 
     :param id: its topic id.
-    :param growth: its partition counts since its producers began, one if it has not grown.
+    :param growth: partition counts since its producers began, oldest first; one count if it has not grown.
     """
 
     id: str
@@ -118,8 +122,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param run_id: the run that made the last change.
     :param subtopologies: subtopology id as text -> its groups.
     :param former: groups of changelogs that the topology does not have any more, in case they come back.
-    :param topics: the counts of every source topic that runs have read. They outlive all state: where the
-        keys of a topic lie depends on its producers, not on what reads it.
+    :param topics: topic -> the partition counts of each source topic that runs have read. They outlive all
+        state: where the keys of a topic lie depends on its producers, not on what reads it.
     """
 
     version: int = 0
@@ -139,11 +143,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (*self.current, *self.former)
 
     def groups_of(self, subtopology: int, changelogs: Collection[str]) -> GroupedPartitions | None:
-        """Return the groups of a subtopology that has these changelogs.
+        """Return the recorded groups of the subtopology that has these changelogs.
 
         A subtopology has its number from its place in the file, so it may have been recorded under another.
 
-        :param subtopology: its number, by which one without changelogs is found.
+        :param subtopology: number of the subtopology; finds the entry of one without changelogs.
         """
         for entry in self.current:
             if not entry.changelogs.keys().isdisjoint(changelogs):
@@ -169,7 +173,7 @@ class OwnTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class OwnTopics(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that are this application's own; one record in the ledger topic, written by begin.
 
-    :param topics: by name, those of stores that were dropped included.
+    :param topics: the topics by name, those of dropped stores included.
     """
 
     topics: dict[str, OwnTopic] = {}
@@ -184,7 +188,7 @@ class LoggedState(msgspec.Struct, frozen=True, array_like=True):
     """A changelog as a finished run left it.
 
     :param id: its topic id.
-    :param ends: its high watermark, by partition.
+    :param ends: high watermark of each partition, in the order of the partitions.
     """
 
     id: str
@@ -195,7 +199,7 @@ class ChangelogEnds(msgspec.Struct, frozen=True, kw_only=True):
     """The ends of the changelogs when a run with records was last finished; one record in the ledger topic,
     written by finish.
 
-    :param changelogs: by topic.
+    :param changelogs: changelog topic -> its id and ends.
     """
 
     changelogs: dict[str, LoggedState]
@@ -206,9 +210,9 @@ class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
 
     :param run_id: its name.
     :param generation: grows by one with every start, so that tasks of an earlier start stop.
-    :param plan: what the start froze; ``stop_hash`` and ``empty`` mean nothing here.
+    :param plan: plan that the start froze; ``stop_hash`` and ``empty`` mean nothing here.
     :param over: whether a batch has begun since.
-    :param starts: where it started, ``topic-partition`` -> offset.
+    :param starts: ``topic-partition`` -> the offset at which the run started.
     """
 
     run_id: str
@@ -228,8 +232,8 @@ class Acceptance(msgspec.Struct, frozen=True, array_like=True):
     one record in the ledger topic for all partitions, until a run that reads them finishes.
 
     :param offset: the offset.
-    :param topic_id: of the topic as it was accepted.
-    :param times: the partition's times there.
+    :param topic_id: id that the topic had when the offset was accepted.
+    :param times: the partition's times at that offset.
     """
 
     offset: int
@@ -250,17 +254,18 @@ class ResetStage(enum.Enum):
 class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The application's last reset; one record in the ledger topic.
 
-    :param stage: how far it has come.
+    :param stage: the step that it has reached.
     :param begun_ms: when it began, epoch milliseconds.
     :param command: its command line: for messages, and to recognize a repetition.
     :param positions: where the next run starts in each partition that has no committed offset:
         ``topic-partition`` -> offset. Takes the place of the last run's stop offsets.
-    :param topic_ids: topic ids that the last run knew, of topics that the reset did not accept as they are.
-    :param transactional_ids: of tasks that may still be at work when the stage is STOPPING.
+    :param topic_ids: topic -> the id that the last run knew, for topics that the reset did not accept as they
+        are.
+    :param transactional_ids: transactional ids of tasks that may still be at work when the stage is STOPPING.
     :param deleting: internal topics to delete, with their partition counts.
-    :param reset_id: its name; empty if it has none.
-    :param written_to: up to where runs have written the user's own topics between subtopologies and may have
-        left records unread: ``topic-partition`` -> offset, None while tasks may still write.
+    :param reset_id: name of the reset; empty if it has none.
+    :param written_to: ``topic-partition`` -> the end of what runs have written to the user's own topics
+        between subtopologies, where records may be unread; None while tasks may still write.
     """
 
     stage: ResetStage

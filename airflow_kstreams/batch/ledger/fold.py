@@ -60,19 +60,19 @@ LEASE_KEY = "__lease__"
 CHECKPOINT_KEY = "__checkpoint__"
 #: Prefix of the keys that are no run ids.
 RESERVED = "__"
-#: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
+#: Longest run id as JSON, in bytes; it leaves room in the 4096 bytes of an offset's metadata.
 _RUN_ID_BYTES = 1_000
 
-#: From and to offset.
+#: Offsets ``[from, to)`` of the ledger's log.
 Span = tuple[int, int]
 
 
 class LeaseSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease as it was before a transaction that does not write one.
+    """The last lease, as a checkpoint carries it when its transaction does not write a lease.
 
     :param lease: the lease.
-    :param offset: of its record.
-    :param written_ms: when that was written.
+    :param offset: offset of the lease's record.
+    :param written_ms: time at which the lease's record was written, epoch milliseconds.
     """
 
     lease: Lease
@@ -83,8 +83,9 @@ class LeaseSeen(msgspec.Struct, frozen=True, kw_only=True):
 class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that the next run needs; one record in the ledger topic, in pieces if it is large. See ``Ledger``.
 
-    :param past: of the runs before.
-    :param at: the offset at which its writer expected it, as it did all that it wrote with it.
+    :param past: summary of the earlier runs.
+    :param at: offset that the writer expected this record to get. If the record lies elsewhere, the offsets
+        of all that was written with it are wrong, too.
     """
 
     past: PastRuns
@@ -117,7 +118,7 @@ def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
 
 
 def decode_lease(record: Record) -> Lease | None:
-    """Return what a record of the ledger says of the lease; None if it takes it away, or is another record.
+    """Return the lease that a record of the ledger holds; None if it takes the lease away, or is no lease.
 
     :raises KafkaClientError: another version of this package wrote it.
     """
@@ -128,7 +129,7 @@ def decode_lease(record: Record) -> Lease | None:
 
 
 def decode_summary(record: Record) -> RunSummary | None:
-    """Return what a record of the ledger says of a run; None if it deletes it, or is another record.
+    """Return the run's entry that a record of the ledger holds; None if it deletes the entry, or is none.
 
     :raises KafkaClientError: no run wrote it, or another version of this package did.
     """
@@ -152,7 +153,7 @@ def key_of(record: Record) -> str:
 
 
 def decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
-    """Return what a record's value says.
+    """Return the decoded value of a ledger record.
 
     :raises KafkaClientError: another version of this package wrote it, or another program did.
     """
@@ -229,8 +230,9 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
     Behind the checkpoint come leases only. Where another program has written there, no checkpoint counts as
     found, and the next one that is written brings all of the index.
 
-    :raises ConfigError: no record is a ledger's.
-    :raises KafkaClientError: one is not, or is another version's, or the checkpoint is lost.
+    :raises ConfigError: no record belongs to a ledger.
+    :raises KafkaClientError: a record belongs to no ledger or to another version's, or the checkpoint is
+        lost.
     """
     _refuse_others(records, topic)
     checkpoint, span = last_checkpoint(records) or (LedgerCheckpoint(past=PastRuns(), at=-1), None)
@@ -296,7 +298,7 @@ def _refuse_lost_checkpoint(entries: Entries, lease: LeaseSeen | None, topic: st
         )
 
 
-#: How many offsets of the ledger's end are looked at first.
+#: Number of records at the ledger's end that are looked at first.
 WINDOW = 16
 
 
@@ -311,8 +313,8 @@ class LeaseState(enum.Enum):
 class LeaseOf(NamedTuple):
     """The run whose lease a task works under.
 
-    :param run_id: of the slice, or of the continuous run.
-    :param generation: of either.
+    :param run_id: id of the slice's run, or of the continuous run.
+    :param generation: generation of the slice, or of the continuous run.
     :param continuous: whether it is a continuous run.
     """
 
@@ -321,7 +323,7 @@ class LeaseOf(NamedTuple):
     continuous: bool
 
     def state_of(self, lease: Lease | None) -> LeaseState:
-        """Return what a lease is to this one."""
+        """Return the validity of a lease for this run and generation."""
         if lease is None:
             return LeaseState.OTHER
         if LeaseOf(lease.works_on, lease.generation, lease.continuous) != self:
@@ -340,7 +342,7 @@ def last_lease(application_id: str, *, admin: AdminPort, reader: ReaderPort, clo
     What an open transaction hides at the end is waited for, bounded; then the last lease that can be seen
     counts.
 
-    :param reader: what it was assigned before is lost.
+    :param reader: reader of the ledger; its earlier assignment is lost.
     """
     ledger = TopicPartition(ProtocolTopics(application_id).ledger, 0)
     if ledger.topic not in admin.describe_topics([ledger.topic]):

@@ -74,7 +74,8 @@ from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 
-#: How many offsets a reader takes first from the end: what a run of a small application writes.
+#: Number of records at the log's end that a reader takes first: about what a run of a small application
+#: writes.
 _TAIL = 16
 _READS = 3
 
@@ -86,23 +87,25 @@ class Ledger:
     :param lease: the last lease, whether renewed, abandoned or released; None when there never was one, or a
         reset has taken it away.
     :param assignment: the partition groups that state depends on.
-    :param reset: the last reset; None when a run has finished, or a continuous one has begun since, or there
-        never was one.
+    :param reset: the last reset; None if a run has finished or a continuous run has begun since, and when
+        there was no reset.
     :param continuous: the continuous run that was started last; None when there never was one.
-    :param lease_offset: of the lease's record, which every renewal moves; -1 without a lease.
-    :param lease_written_ms: when that record was written, epoch milliseconds by the owner's or the broker's
-        clock: to be shown, never compared with another clock; 0 without a lease.
-    :param own_topics: which topics are the application's; None when no run has begun.
-    :param changelog_ends: where changelogs ended when a run was last finished; None when no run with records
-        has.
-    :param accepted: where an operator has reading go on since a run last finished there.
-    :param past: what it keeps of the runs before.
-    :param checkpoint: where the last checkpoint is; None if there is none, or if other records than leases
-        follow it.
-    :param next_offset: where the next record will be, if this reader's application writes it; -1 if open
-        transactions hide that.
-    :param archive: finds single runs; it does not count when ledgers are compared, nor does ``log``.
-    :param log: what was read.
+    :param lease_offset: offset of the lease's record, which every renewal moves; -1 without a lease.
+    :param lease_written_ms: time at which that record was written, epoch milliseconds by the owner's or the
+        broker's clock: for display, never compared with another clock; 0 without a lease.
+    :param own_topics: names and ids of the topics that are the application's own; None when no run has begun.
+    :param changelog_ends: ends of the changelogs when a run with records last finished; None when no such run
+        has finished.
+    :param accepted: ``topic-partition`` -> the offset from which ``reset --accept`` lets reading go on, until
+        a run that reads the partition finishes.
+    :param past: summary of the earlier runs: their number, the last one, the offsets at which they left each
+        topic, the index.
+    :param checkpoint: offsets of the last checkpoint, ``[from, to)``; None if there is none, or if a record
+        that is no lease follows it.
+    :param next_offset: offset that the next record will get if this application writes it; -1 if open
+        transactions hide the log's end.
+    :param archive: finds single runs in the log. Like ``log`` it is left out when two ledgers are compared.
+    :param log: facts of the log that was read: its start, its topic id.
     """
 
     lease: Lease | None = None
@@ -186,24 +189,24 @@ class Ledger:
         return max(found, key=lambda run: run.finished_ms, default=None)
 
     def last(self) -> RunSummary | None:
-        """Return the run that finished last, without its details."""
+        """Return the entry of the run that finished last, without its details."""
         return self.past.last
 
     def find(self, run_id: str) -> RunSummary | None:
-        """Return a run that has finished, and was not taken back, without its details."""
+        """Return the entry of a run that has finished and was not taken back, without its details."""
         found = self.archive.find(run_id)
         return None if found is None or found.summary.taken_back_ms else found.summary
 
     def find_interval(self, interval_ms: tuple[int, int]) -> RunSummary | None:
-        """Return the run that finished last of those for a data interval, without its details."""
+        """Return the entry of the run that finished last for a data interval, without its details."""
         found = self.archive.find_interval(interval_ms)
         return None if found is None else found.summary
 
     def parked_since(self, run: RunSummary) -> Parked:
-        """Return what is parked as of the last finished run, if something that an earlier one left may be
-        among it; nothing once that is all processed.
+        """Return the records that are parked as of the last finished run, if some of them may stem from
+        an earlier run; nothing once all that the earlier run left parked is processed.
 
-        :param run: the earlier one, or the last one, as :meth:`find` gives it.
+        :param run: the earlier run, or the last one, as :meth:`find` gives it.
         """
         if not run.parked or not self.past.parked:
             return {}
@@ -224,7 +227,7 @@ class Ledger:
         return {run_id: found.summary for run_id, found in entries if not found.summary.taken_back_ms}
 
     def detailed(self, run: RunSummary) -> RunSummary:
-        """Return a run with its details; without them if they have expired."""
+        """Return a run's entry together with its details; without them if they have expired."""
         return self.archive.detailed(run)
 
     def with_reset(self, reset: ResetRecord) -> Ledger:
@@ -249,11 +252,11 @@ class Ledger:
         return found is not None and bool(found.summary.taken_back_ms)
 
     def left(self, topics: Collection[str]) -> dict[str, TopicLeft]:
-        """Return for each topic how the newest finished run that read it left it."""
+        """Return by topic the stop offsets of the newest finished run that read it."""
         return {topic: left for topic, left in self.past.left.items() if topic in topics and left.stops}
 
     def left_at(self, topics: Collection[str]) -> dict[TopicPartition, int]:
-        """Return where the newest finished run that read each topic, or the reset after it, left it."""
+        """Return by partition the offset at which the newest finished run, or the reset after it, left it."""
         if self.reset is not None:
             return {tp: at for tp, at in self.reset.stops.items() if tp.topic in topics}
         return {
@@ -272,12 +275,14 @@ def read_ledger(  # noqa: PLR0913 - all but two have defaults
     reading: Callable[[], AbstractContextManager[ReaderPort]] | None = None,
     before: Ledger | None = None,
 ) -> Ledger:
-    """Read an application's ledger; a missing topic is empty.
+    """Read an application's ledger; a topic that does not exist gives an empty ledger.
 
-    :param reader: used instead of a new client, now and when the ledger is asked for single runs.
-    :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
-    :param reading: gives the reader for single runs where that is not ``reader``.
-    :param before: as it was read before: its checkpoint is not read again while it is the last one.
+    :param reader: a reader to use instead of a new client, now and for later look-ups of single runs.
+    :param wait_ms: milliseconds to wait for open transactions that hide committed records; 0 takes what is
+        visible already.
+    :param reading: opens a reader for later look-ups of single runs, when that is another one than
+        ``reader``.
+    :param before: the ledger from an earlier read; its checkpoint is not read again while it is the last one.
     """
 
     def given_or_new() -> AbstractContextManager[ReaderPort]:

@@ -1,4 +1,4 @@
-"""Holds what a run must know of the runs before it; each run updates it, so that no run reads history.
+"""Holds the facts of earlier runs that a run must know; each run updates them, so that no run reads history.
 
 For every topic that was ever read: where the run that read it last left it. Of the runs: how many have
 finished, the last one, the last few that a reset took back, and the index by which any other is found.
@@ -41,8 +41,9 @@ _HASH_BYTES = 9
 class IndexPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A page of the index.
 
-    :param runs: of a leaf: offsets of entries by hash; more than one only where hashes are equal.
-    :param pages: of another page: the offset of the next page's record, by digit.
+    :param runs: of a leaf: hash -> offsets of the entries with this hash; more than one only where hashes are
+        equal.
+    :param pages: of any other page: next digit of the hash -> offset of that page's record.
     """
 
     runs: dict[str, tuple[int, ...]] = {}
@@ -52,8 +53,8 @@ class IndexPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class IndexChange(NamedTuple):
     """An entry that was written.
 
-    :param digest: hash of the run id, or data interval, by which it is found.
-    :param offset: of its record.
+    :param digest: hash of the run id, or of the data interval, by which the entry is found.
+    :param offset: offset of the entry's record.
     :param replaced: offset of the entry that it replaces, -1 if there was none.
     """
 
@@ -77,7 +78,7 @@ def digest_of_interval(interval_ms: tuple[int, int]) -> str:
 
 
 def look_up(root: IndexPage, digest: str, load: LoadPage) -> tuple[int, ...]:
-    """Return the offsets of the entries that may be found by something with this hash."""
+    """Return the offsets of the entries whose run id or data interval may have this hash."""
     page, depth = root, 0
     while page.pages:
         depth += 1
@@ -90,9 +91,9 @@ def look_up(root: IndexPage, digest: str, load: LoadPage) -> tuple[int, ...]:
 def updated(
     root: IndexPage, changes: Iterable[IndexChange], load: LoadPage, *, first_offset: int
 ) -> tuple[IndexPage, list[tuple[str, IndexPage]]]:
-    """Insert entries.
+    """Return the index with entries inserted.
 
-    :param first_offset: of the first page that is written.
+    :param first_offset: offset that the first written page will get.
     :return: the new root, and the pages to write, in order, with the digits that lead to them.
     """
     written: list[tuple[str, IndexPage]] = []
@@ -151,12 +152,12 @@ _UNKNOWN = -1
 class TopicLeft(msgspec.Struct, frozen=True, array_like=True):
     """A topic as the run that read it last left it.
 
-    :param run_id: of that run.
-    :param id: the topic's id then; empty if the run did not say.
+    :param run_id: the run that read the topic last.
+    :param id: the topic's id at that time; empty if the run did not record it.
     :param stops: stop offset by partition, -1 where it is not known; empty if runs that read the topic were
         all taken back.
-    :param times: partition times at those offsets, by partition; partitions behind the last one have none.
-    :param starts: start offset of the run by partition; empty of intermediate topics.
+    :param times: partition times at the stop offsets, by partition number; may end before the last partition.
+    :param starts: start offset of the run by partition number; empty for intermediate topics.
     """
 
     run_id: str
@@ -172,7 +173,7 @@ class TopicLeft(msgspec.Struct, frozen=True, array_like=True):
         }
 
     def read(self, topic: str) -> list[FrozenPartition]:
-        """Return what the run read of the topic, if it was an input."""
+        """Return the offsets that the run read of each partition, if the topic was an input."""
         return [
             FrozenPartition(topic=topic, partition=number, start_offset=start, stop_offset=stop)
             for number, (start, stop) in enumerate(zip(self.starts, self.stops, strict=False))
@@ -188,20 +189,22 @@ class TopicLeft(msgspec.Struct, frozen=True, array_like=True):
 class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The runs before, as the checkpoint describes them.
 
-    :param finished: how many have finished and were not taken back.
-    :param last: the entry of the one that finished last.
-    :param last_at: the offset of that entry, -1 without one.
-    :param chained_from: entries at smaller offsets may name one that was taken back as the one before them.
+    :param finished: number of runs that have finished and were not taken back.
+    :param last: entry of the run that finished last.
+    :param last_at: offset of that entry, -1 without one.
+    :param chained_from: offset below which an entry may name a run that was taken back as the run before it.
     :param taken_back: entries of runs that a reset took back and that have not finished again, the last few,
         oldest first.
-    :param left: by topic.
+    :param left: topic -> how the run that read it last left it.
     :param index: root of the index of all entries.
-    :param details_written: how often details were written; says which slot is next.
+    :param details_written: number of times that details were written; decides the slot that the next run
+        uses.
     :param details_pieces: the most pieces that details were split into.
-    :param parked: what the last run left parked, less what a reset gave up, see
+    :param parked: records that the last run left parked, less those that a reset gave up, see
         :data:`~airflow_kstreams.batch.protocol.offsets.offset_metadata.Parked`.
-    :param none_parked_at: the offset of the entry of the last run that left nothing parked, -1 if there is
-        none: what earlier runs left is all processed.
+        :data:`~airflow_kstreams.batch.protocol.offsets.offset_metadata.Parked`.
+    :param none_parked_at: offset of the entry of the last run that left nothing parked, -1 if there is none.
+        Records parked by that run or an earlier one are all processed.
     """
 
     finished: int = 0
@@ -217,11 +220,11 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     none_parked_at: int = -1
 
     def with_finished(self, summary: RunSummary, entry: RunSummary, at: int) -> PastRuns:
-        """Return the same after one more run.
+        """Return these facts after one more run has finished.
 
-        :param summary: with its details.
-        :param entry: its entry in the ledger.
-        :param at: the offset of the entry.
+        :param summary: the run's summary, with its details.
+        :param entry: the run's entry in the ledger, without details.
+        :param at: offset of the entry.
         """
         parked: dict[str, dict[int, int | None]] = {}
         for task in summary.tasks:
@@ -239,7 +242,7 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def with_parked(self, parked: Parked) -> PastRuns:
-        """Return the same once a reset has looked at what is parked, and given up a part of it or all."""
+        """Return these facts after a reset has given up all that was parked, or a part of it."""
         return msgspec.structs.replace(
             self,
             parked={node: dict(by_group) for node, by_group in sorted(parked.items())},
@@ -250,7 +253,7 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def topics_left(summary: RunSummary) -> dict[str, TopicLeft]:
     """Return how a run left the topics that it read.
 
-    :param summary: with its details.
+    :param summary: the run's summary, with its details.
     """
     times = times_by_topic(summary)
     starts = by_topic({part.topic_partition: part.start_offset for part in summary.inputs}, _UNKNOWN)
@@ -276,9 +279,9 @@ def left_without(
 ) -> dict[str, TopicLeft]:
     """Return how topics are left once runs were taken back: as the run before those left them.
 
-    :param left: as it was.
-    :param taken_back: ids of the runs.
-    :param others: runs that stay, the last one first; with their details, as far as those have not expired.
+    :param left: how topics were left before the reset.
+    :param taken_back: ids of the runs that are taken back.
+    :param others: runs that stay, newest first; with their details, as far as those have not expired.
     """
     found = dict(left)
     wanted = {topic for topic, entry in left.items() if entry.run_id in taken_back}

@@ -47,8 +47,8 @@ Entries = Mapping[str, Located]
 class Everything(NamedTuple):
     """The entries and details of all runs.
 
-    :param entries: of all of them.
-    :param details: where the details end that have not expired.
+    :param entries: entry of each run.
+    :param details: offsets at which the details that have not expired end.
     """
 
     entries: Entries
@@ -59,9 +59,9 @@ class Everything(NamedTuple):
 class LogSpan:
     """The ledger's log, as far as it was complete when it was looked at.
 
-    :param start: its first offset.
-    :param end: up to where it was complete.
-    :param reading: gives a reader of committed records.
+    :param start: first offset of the log.
+    :param end: offset up to which the log was complete.
+    :param reading: opens a reader of committed records.
     """
 
     partition: TopicPartition
@@ -87,10 +87,10 @@ class WrongHintError(Exception):
 class RunArchive:
     """The entries of an application's ledger, as it was read once.
 
-    :param span: where to look.
-    :param past: what its checkpoint says.
-    :param everything: all of them, if the whole log was read.
-    :param read_all: reads it.
+    :param span: the ledger's log, in which entries are looked up; None without a log.
+    :param past: facts of earlier runs from the checkpoint, which hold the index.
+    :param everything: entries and details of all runs, if the whole log was read.
+    :param read_all: reads the whole log.
     """
 
     def __init__(

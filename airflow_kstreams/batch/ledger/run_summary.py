@@ -40,7 +40,7 @@ def completed(parked: Mapping[str, int | None]) -> str:
 class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The topics that one subtopology of a finished run read and wrote.
 
-    :param id: of the subtopology.
+    :param id: id of the subtopology.
     :param sources: topics it read.
     :param sinks: topics it wrote, changelogs excluded.
     """
@@ -53,7 +53,7 @@ class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=Tr
 class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The offsets that a run read of an input topic, its partitions added up.
 
-    :param topic: its name.
+    :param topic: name of the topic.
     :param partitions: its partition count.
     :param start: sum of their start offsets.
     :param stop: sum of their stop offsets.
@@ -70,45 +70,46 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     its totals; what it has per task and partition is kept apart, and for a while only, see
     :mod:`airflow_kstreams.batch.ledger.run_summary`.
 
-    :param run_id: the run.
-    :param application_id: the application.
-    :param begun_ms: when the slice was frozen, epoch milliseconds.
-    :param finished_ms: when the finished marker was written, epoch milliseconds.
-    :param generation: of the slice at the end: how many drivers have claimed it.
+    :param run_id: id of the run.
+    :param application_id: id of the application.
+    :param begun_ms: time at which the slice was frozen, epoch milliseconds.
+    :param finished_ms: time at which the finished marker was written, epoch milliseconds.
+    :param generation: generation of the slice at the end: the number of drivers that have claimed it.
     :param empty: whether there was nothing new.
     :param inputs: every input partition's start and stop; a detail.
     :param intermediate_stops: stop offset of every intermediate partition, past the transaction markers that
         follow it: ``topic-partition`` -> offset; a detail.
     :param tasks: the report of each task; a detail.
-    :param topology_hash: of the topology that ran.
+    :param topology_hash: hash of the topology that ran.
     :param topic_ids: topic id of every source topic, so that a topic that is created again is noticed even
         when the metadata topic is gone; a detail.
-    :param partition_times: what of each source partition's time survives: ``topic-partition`` -> partition
-        time, largest timestamp, stream time; a detail. They travel with the committed offsets, too, which may
-        expire.
+    :param partition_times: ``topic-partition`` of each source partition -> its partition time, largest
+        timestamp and stream time at the stop offset; a detail. They travel with the committed offsets, too,
+        which may expire.
     :param warnings: the first few warnings for an operator, one line each.
-    :param taken_back_ms: when a reset took back what it processed, epoch milliseconds; 0 = never. Such
-        a run is not finished any more: it may run again under its id.
+    :param taken_back_ms: time at which a reset took back what the run processed, epoch milliseconds; 0 =
+        never. Such a run is not finished any more: it may run again under its id.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param topics: the topics that each subtopology read and wrote.
-    :param dag_id: the DAG whose run it was; empty if none.
-    :param autostop_at: the setting by which the stop offsets were frozen.
-    :param counts: what became of the records, by topic and node; None if those of a task are unknown: they
-        had no room beside its offsets, or another tool set the offsets.
-    :param read: the offsets that it read of each input topic.
+    :param dag_id: the DAG that started the run; empty if none.
+    :param autostop_at: setting by which the stop offsets were frozen.
+    :param counts: records read and written by topic and node; None if those of a task are unknown, because
+        they had no room beside its offsets, or another tool set the offsets.
+    :param read: offsets that the run read of each input topic.
     :param task_count: the number of its tasks.
     :param records_skipped: records left out because they are dated outside the interval that the run kept to.
     :param records_misdated: records with an implausible time that were processed, as in ``TaskReport``.
     :param previous: offset of the entry of the run that finished before it, -1 if none did.
-    :param details: where in the ledger its details were written, from and to offset; None before they are.
-    :param parked: node -> how many records it left parked, None where that is not known; nodes without such
-        are absent.
-    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
-        known.
-    :param behind_cut: records behind its cut that are dated before it, when it began; None where no cut by
-        time was made.
+    :param details: offsets of the details in the ledger, ``[from, to)``; None before they are written.
+    :param parked: node -> number of records that the run left parked, None where that is not known; nodes
+        without parked records are absent.
+    :param parked_due_ms: time at which the first parked record is due, epoch milliseconds; None when none is
+        parked, or the time is not known.
+    :param behind_cut: records behind the run's cut that are dated before it, counted at begin; None where no
+        cut by time was made.
     :param global_tables: the pieces of global tables that its tasks saw.
-    :param advanced_to_ms: moment to which its end brought stream time, epoch milliseconds; None without one.
+    :param advanced_to_ms: moment to which the end of the run brought stream time, epoch milliseconds; None
+        without one.
     """
 
     run_id: str
@@ -215,9 +216,9 @@ def summary_so_far(
 ) -> RunSummary:
     """Return what is known of a run before it is finished.
 
-    :param reports: what its tasks have committed.
-    :param counts: of these tasks; None if not known.
-    :param subtopologies: whose tasks these are; all unless given.
+    :param reports: reports of the tasks, as they have committed them.
+    :param counts: record counts of these tasks; None if not known.
+    :param subtopologies: subtopologies whose tasks these are; all unless given.
     """
     plan = slice_.plan
     return RunSummary(
@@ -259,14 +260,15 @@ Columns = dict[str, tuple[Any, ...]]
 class RunDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The details of a run, compact: values of partitions or tasks are listed in their order.
 
-    :param run_id: the run.
-    :param finished_ms: of that run, which may finish again under its id.
+    :param run_id: id of the run.
+    :param finished_ms: time at which that run finished, epoch milliseconds; tells it from a later run under
+        the same id.
     :param starts: start offsets by input topic, -1 where a partition was not read.
     :param stops: stop offsets by topic, inputs and intermediates, -1 where a partition was not read.
     :param topic_ids: topic id of every source topic.
     :param times: partition times by topic; absent where there are none.
     :param tasks: the number of tasks that reported.
-    :param reports: their reports, field by field.
+    :param reports: the tasks' reports as columns: field -> its values.
     """
 
     run_id: str
@@ -304,7 +306,7 @@ def details_of(summary: RunSummary) -> RunDetails:
 
 
 def entry_of(summary: RunSummary) -> RunSummary:
-    """Return what stays of a run: the entry without its details."""
+    """Return a run's entry: the summary without its details."""
     return msgspec.structs.replace(
         summary,
         inputs=(),
@@ -347,7 +349,7 @@ def with_details(entry: RunSummary, details: RunDetails) -> RunSummary | None:
 def by_topic(values: Mapping[TopicPartition, int], absent: int) -> dict[str, tuple[int, ...]]:
     """Return the values of partitions by topic, in their order.
 
-    :param absent: the value of partitions that are left out.
+    :param absent: value that stands for partitions without one.
     """
     counts: dict[str, int] = {}
     for tp in sorted(values):

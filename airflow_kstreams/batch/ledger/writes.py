@@ -37,11 +37,12 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 class LedgerChange:
     """The changes that a transaction makes in the ledger.
 
-    :param ledger: as it was read after the claim, with all changes of the transaction but those of runs.
-    :param finished: a run that has finished, with its details.
+    :param ledger: the ledger as it was read after the claim, with all changes of the transaction except those
+        of runs.
+    :param finished: summary of the run that has finished, with its details.
     :param taken_back: ids of finished runs that are not finished any more.
-    :param taken_back_ms: when they are taken back.
-    :param details_kept: of how many runs details are kept.
+    :param taken_back_ms: time at which they are taken back, epoch milliseconds.
+    :param details_kept: number of runs whose details are kept.
     """
 
     ledger: Ledger
@@ -64,7 +65,7 @@ class LedgerRecords(NamedTuple):
 def ledger_records(application_id: str, change: LedgerChange, first_offset: int) -> LedgerRecords:
     """Return the records that make a change; a lease may follow them.
 
-    :param first_offset: of the first of them.
+    :param first_offset: offset that the first of the records gets.
     """
     return _Writing(ProtocolTopics(application_id).ledger, change, first_offset).done()
 
