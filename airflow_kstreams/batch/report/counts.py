@@ -1,5 +1,5 @@
-"""Says in words what became of a run's records, and how fast: for the driver's output, Airflow's log and
-``status``.
+"""Says in words what became of a run's records, and how fast its tasks were: for the driver's output,
+Airflow's log and ``status``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
 
-#: What a rule by which a record went no further is called.
+#: Name of each rule by which a record went no further.
 _RULES = {
     "null": "dropped: no key or no value",
     "late": "dropped: late",
@@ -28,7 +28,7 @@ class CountRow(NamedTuple):
     """Records that had the same fate at one place.
 
     :param place: a topic or a node.
-    :param what: became of them.
+    :param what: fate of the records: ``read``, ``written``, or the rule by which they went no further.
     :param records: their number.
     """
 
@@ -46,12 +46,12 @@ def known(number: int | None) -> str:
 
 
 def headline(summary: RunSummary) -> str:
-    """Return how many records went in and came out; what passed between subtopologies counts neither time."""
+    """Return the numbers of records read and written; topics between subtopologies count for neither."""
     return f"{known(summary.records_in)} records in, {known(summary.records_out)} out"
 
 
 def finished_text(summary: RunSummary) -> str:
-    """Return what a driver prints of the run that it has finished."""
+    """Return the text that a driver prints of the run that it has finished."""
     first = f"run {summary.run_id} finished: {headline(summary)}, {summary.task_count} tasks"
     warnings = [f"  warning: {warning}" for warning in summary.warnings]
     rows = (
@@ -64,7 +64,7 @@ def finished_text(summary: RunSummary) -> str:
 
 
 def behind_lines(summary: RunSummary) -> Iterator[str]:
-    """Yield how many records of each topic lay behind the run's cut and are dated before it."""
+    """Yield for each topic the number of records that lay behind the run's cut and are dated before it."""
     behind = summary.behind_cut
     if behind is None:
         return
@@ -76,20 +76,22 @@ def behind_lines(summary: RunSummary) -> Iterator[str]:
 
 
 def parked_lines(summary: RunSummary) -> Iterator[str]:
-    """Yield how a run ended that left records parked, and when they are due; nothing of any other run."""
+    """Yield one line with the state of a run that left records parked, and the time at which they are due;
+    nothing for any other run.
+    """
     if summary.parked:
         yield f"{summary.state}: {parked_text(summary.parked)}; {due_text(summary.parked_due_ms)}"
 
 
 def due_text(due_ms: int | None) -> str:
-    """Return when parked records are due for their next attempt."""
+    """Return a sentence on the time of the next attempt of parked records."""
     if due_ms is None:
         return "the next run makes their next attempt"
     return f"the first is due at {iso_of(due_ms)}, in the next run after that"
 
 
 def speed_lines(tasks: Iterable[TaskReport]) -> Iterator[str]:
-    """Yield how fast the tasks of each subtopology were, and their calls, if any node makes such."""
+    """Yield lines with the speed of each subtopology's tasks, and of their calls if a node makes calls."""
     for subtopology, reports in by_subtopology(tasks).items():
         number = "1 task" if len(reports) == 1 else f"{len(reports)} tasks"
         yield f"subtopology {subtopology}, {number}: {speed_text(reports)}"
@@ -98,8 +100,8 @@ def speed_lines(tasks: Iterable[TaskReport]) -> Iterator[str]:
 
 
 def count_rows(summary: RunSummary) -> Iterator[CountRow]:
-    """Yield what became of a run's records: inputs, what went no further, topics in between, outputs; nothing
-    where that is not known.
+    """Yield the fates of a run's records: inputs, records that went no further, topics in between, outputs;
+    nothing where the counts are not known.
     """
     counts = summary.counts
     if counts is None:

@@ -1,5 +1,5 @@
-"""Says what is known of topics that have grown and of processors that are on their way: for the commands,
-``status``, the doctor and Airflow's log.
+"""Describes topics that have grown, and processors whose state is being copied: for the commands, ``status``,
+the doctor and Airflow's log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_kstreams.streams.partitioning.topic_growth import (
 )
 
 _UNKNOWN = "-"
-#: A copy whose last step is younger is taken to be at work.
+#: A copy whose last step is younger than this counts as running, milliseconds.
 _AT_WORK_MS = 60_000
 _MINUTE_SECONDS = 60
 
@@ -34,7 +34,7 @@ def history_text(history: History) -> str:
 
 
 def kinds_text(grown: GrownTopic) -> str:
-    """Return how producers may place keys, as far as counts and keys tell.
+    """Return the arithmetic by which producers may place keys, as far as counts and keys tell.
 
     >>> kinds_text(GrownTopic((4, 12), ("linear", "modulo"))), kinds_text(GrownTopic((4, 6), ("linear",)))
     ('linear or modulo, as keys will tell', 'linear')
@@ -82,15 +82,16 @@ def growth_notes(plan: GrowthPlan) -> Iterator[str]:
 def growth_rows(
     grouped: Mapping[int, GroupedPartitions], counts: Mapping[str, int]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield what each topic under state is: subtopology, topic, its counts, kinds of growth, N0, Q, P.
+    """Yield a row for each topic under state: subtopology, topic, its partition counts, kinds of growth, N0,
+    Q, P.
 
-    :param grouped: by subtopology id, as the last begin found them.
-    :param counts: partition count now of topics that exist.
+    :param grouped: subtopology id -> its partition groups, as the last begin found them.
+    :param counts: topic -> its partition count now, for topics that exist.
     """
     for sub, entry in sorted(grouped.items()):
         for topic, count in sorted(entry.partitions.items()):
             grown = entry.grown.get(topic)
-            # Under a grouper of the user's own no first count counts.
+            # Under a grouper of the user's own the first count decides nothing.
             first = count if entry.grown or not entry.groups else None
             now = counts.get(topic, count)
             yield (
@@ -105,9 +106,9 @@ def growth_rows(
 
 
 def reading_rows(grouped: Mapping[int, GroupedPartitions]) -> Iterator[tuple[str, str, str]]:
-    """Yield which partitions of topics that have grown each task reads: task, topic, partitions.
+    """Yield a row for each task and each of its topics that have grown: task, topic, partitions.
 
-    :param grouped: as for :func:`growth_rows`.
+    :param grouped: subtopology id -> its partition groups, as for :func:`growth_rows`.
     """
     for sub, entry in sorted(grouped.items()):
         for group, topics in enumerate(entry.by_group):
@@ -118,7 +119,9 @@ def reading_rows(grouped: Mapping[int, GroupedPartitions]) -> Iterator[tuple[str
 
 
 def blocked_rows(waits: Iterable[BlockedPartition]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what waits: partition, its task, what for, and how many offsets that is at most."""
+    """Yield a row for each partition that waits: partition, its task, the partitions it waits for, and the
+    number of offsets of these that are still to be read, at most.
+    """
     for each in waits:
         behind = ", ".join(map(str, each.waits_for)) or "nothing any more: the next run reads it"
         yield str(each.partition), f"{each.subtopology}_{each.group}", behind, str(each.ahead)
@@ -140,11 +143,11 @@ def _behind_parent(number: int, grown: GrownTopic) -> str:
 def expansion_rows(
     plan: ProcessorPlan, blocked: Collection[BlockedPartition], now_ms: int
 ) -> Iterator[tuple[str, ...]]:
-    """Yield how far each new processor is: its task, its source's, T2 of T1, records per second, what time is
-    left, what it waits for.
+    """Yield a row for each new processor: its task, the tasks whose state it takes, "T2 of T1" (offsets
+    copied of offsets in all), records per second, time left, and what it waits for.
 
     :param blocked: partitions that wait for their ancestors.
-    :param now_ms: epoch milliseconds.
+    :param now_ms: time now, epoch milliseconds.
     """
     for number in range(plan.before, plan.before if plan.after is None else plan.after.count):
         sources = [each for each in plan.sources if number in each.added]
@@ -168,10 +171,10 @@ def waits_for(
     sources: Collection[CopiedSource],
     blocked: Collection[BlockedPartition],
 ) -> str:
-    """Return what a new processor waits for.
+    """Return the next thing that a new processor waits for, as a phrase.
 
-    :param number: of the processor.
-    :param sources: how far the state is copied that it takes.
+    :param number: number of the processor.
+    :param sources: the changelog partitions that its state is copied from, with how far the copy is.
     :param blocked: partitions that wait for their ancestors.
     """
     if any(each.position is None and each.end for each in sources):
@@ -186,7 +189,7 @@ def waits_for(
 
 
 def _time_text(seconds: float) -> str:
-    """Return a time that is left.
+    """Return a remaining time as text.
 
     >>> _time_text(12.3), _time_text(200)
     ('12 s', '3 min')

@@ -23,13 +23,13 @@ MAX_EXTRA_BYTES = 8_000
 def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any]:
     """Return the ``extra`` of an asset event.
 
-    :param summary: of a finished run.
+    :param summary: summary of a finished run.
     :param backfill: whether the run processed a past interval once more, for an application of its own.
     :return: ``application_id``, ``run_id``, ``records_in``, ``records_out``, ``finished_ms``, ``offsets``
-        (topic -> partition as text -> ``[start, stop]``, half open), and ``partitions_omitted``, how many did
-        not fit; of a backfill also ``backfill``, which is true, and of a run whose details have expired
-        ``details_expired``, which is true, too: no offsets are known then; of one that left records parked
-        also ``parked``, how many at which node, None where that is not known.
+        (topic -> partition as text -> ``[start, stop]``, half open), and ``partitions_omitted``, the number
+        of partitions that did not fit. A backfill has also ``backfill``, which is true. A run whose details
+        have expired has ``details_expired``, which is true, and no offsets. A run that left records parked
+        has ``parked``: node -> their number, None where that is not known.
     """
     extra: dict[str, Any] = {
         "application_id": summary.application_id,
@@ -45,7 +45,7 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
     if summary.without_details:
         partitions = sum(read.partitions for read in summary.reads)
         return {**extra, "partitions_omitted": partitions, "details_expired": True}
-    # What moved comes first, so that what does not fit is what did not move.
+    # Partitions that moved come first, so that those left out for want of room did not move.
     ordered = sorted(
         summary.inputs, key=lambda part: (part.start_offset == part.stop_offset, part.topic_partition)
     )
@@ -61,7 +61,7 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
 
 
 class AssetEvent(Protocol):
-    """An asset event, as far as it matters here."""
+    """The part of an asset event that is read here."""
 
     @property
     def extra(self) -> Mapping[str, Any]: ...
@@ -95,7 +95,7 @@ def announced_runs(events: Mapping[Any, Collection[AssetEvent]]) -> list[dict[st
 class TopicUse(NamedTuple):
     """A topic that a run read or wrote.
 
-    :param topic: its name.
+    :param topic: name of the topic.
     :param offsets: partition as text -> ``(start, stop)``, half open; empty for outputs, and for inputs whose
         offsets the ledger does not have any more.
     :param records: records read or written; None where they were not counted for this topic alone.
@@ -110,10 +110,10 @@ class TopicUse(NamedTuple):
 class RunLineage:
     """The topics that a run read and wrote.
 
-    :param namespace: of the topics, as OpenLineage names Kafka clusters.
-    :param application_id: the application.
-    :param run_id: the run.
-    :param generation: number of drivers that have taken it.
+    :param namespace: name of the Kafka cluster in OpenLineage's form, such as ``kafka://broker:9092``.
+    :param application_id: id of the application.
+    :param run_id: id of the run.
+    :param generation: number of drivers that have claimed the run.
     :param finished: whether the finished marker is written.
     :param records_in: records that the tasks consumed from the inputs; None until finished, and where the
         counts are not known.
@@ -134,7 +134,7 @@ class RunLineage:
 def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
     """Return the lineage of a run.
 
-    :param run: the summary of a finished one, or the slice of one that has begun.
+    :param run: summary of a finished run, or slice of a run that has begun.
     :param bootstrap: ``bootstrap.servers`` of the cluster; the first one names it.
     """
     namespace = f"kafka://{bootstrap.split(',')[0].strip()}"
@@ -168,7 +168,7 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
 
 
 def _expired(run: RunSummary, counts: Mapping[str, int]) -> tuple[TopicUse, ...]:
-    """Return the inputs of a run of which the ledger does not have the offsets any more."""
+    """Return the inputs of a run whose offsets the ledger does not have any more."""
     return tuple(TopicUse(read.topic, {}, counts.get(read.topic)) for read in run.reads)
 
 
@@ -180,6 +180,6 @@ def _inputs(partitions: Collection[FrozenPartition], counts: Mapping[str, int]) 
 
 
 def _tables(tables: Iterable[FrozenTable]) -> Iterator[TopicUse]:
-    """Return global tables, of which no task counts the records."""
+    """Return global tables as inputs; no task counts their records."""
     for table in tables:
         yield TopicUse(table.topic, {str(number): span for number, span in enumerate(table.spans)}, None)

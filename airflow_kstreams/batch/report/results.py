@@ -1,5 +1,5 @@
-"""Builds what operators and sensors leave in XCom: small and typed. No part of the package reads it back to
-decide anything; Kafka is asked for that.
+"""Builds the small, typed results that operators and sensors leave in XCom. No part of the package reads them
+back to decide anything; Kafka is asked for that.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.protocol.replay_records import Replay
     from airflow_kstreams.batch.reset.reset_plan import ResetPlan
 
-#: Largest result in bytes of JSON: what lies in Airflow's database and travels with every look at the task.
+#: Largest result in bytes of JSON: it lies in Airflow's database and is loaded with every look at the task.
 MAX_RESULT_BYTES = 4_000
 
 
 class RunResult(TypedDict):
     """A run as one operator saw it.
 
-    :param run_id: the run.
-    :param application_id: whose run it is.
-    :param generation: number of drivers that have taken it.
+    :param run_id: id of the run.
+    :param application_id: id of the application.
+    :param generation: number of drivers that have claimed the run.
     :param finished: whether the finished marker is written.
     :param empty: whether there was nothing new.
     :param record_span: sum of stop - start offsets over the inputs, an upper bound of the records to read.
     :param records_per_topic: the same per input topic, largest first.
-    :param topics_omitted: how many topics did not fit.
+    :param topics_omitted: number of topics that did not fit.
     :param records_in: records that the tasks have read from topics that none of them writes: the inputs of
         the run, or of the one subtopology that the operator runs. This and the next five are None where the
         counts of a task had no room beside its offsets, or another tool set these.
@@ -50,20 +50,22 @@ class RunResult(TypedDict):
         first.
     :param written_per_topic: records written per topic, largest first.
     :param left_out: records that went no further, per node and rule (``NODE: late``), largest first.
-    :param counts_omitted: how many of these topics and nodes did not fit.
+    :param counts_omitted: number of topics and nodes whose counts did not fit.
     :param records_skipped: records that the tasks have left out because a backfill keeps to its interval.
-    :param already_finished: whether it had finished before the operator came: nothing was processed now.
-    :param finished_at: when it finished, ISO 8601; empty if it has not.
-    :param topology: first digits of the hash of its topology.
+    :param already_finished: whether the run had finished before the operator came, so that nothing was
+        processed now.
+    :param finished_at: time at which the run finished, ISO 8601; empty if it has not.
+    :param topology: first digits of the topology's hash.
     :param records_misdated: records with an implausible time that the tasks have processed: later than
         ``max.timestamp.ahead.ms`` allows, where nothing goes by stream time, or in the weeks of 1970 in which
         seconds lie that are taken for milliseconds.
     :param state: ``begun``, ``completed``, or ``completed_with_parked(n)`` when the finished run left records
         parked for their next attempt.
-    :param parked: how many records the tasks have left parked so far, by node, largest first; None where that
-        is not known.
-    :param parked_omitted: how many of these nodes did not fit.
-    :param parked_due: when the first of them is due, ISO 8601; empty when none is, or that is not known.
+    :param parked: node -> number of records that the tasks have left parked so far, largest first; None where
+        the number is not known.
+    :param parked_omitted: number of nodes with parked records that did not fit.
+    :param parked_due: time at which the first parked record is due, ISO 8601; empty when none is parked, or
+        the time is not known.
     :param records_behind_cut: records behind the cut of its data interval that are dated before it, which are
         the next run's, counted when the run began; None where no such cut was made.
     """
@@ -98,13 +100,13 @@ class RunResult(TypedDict):
 class NewDataResult(TypedDict):
     """Records that no run has processed.
 
-    :param application_id: whose input they are.
-    :param records: how many, counted no further than the sensor asked for.
+    :param application_id: application whose input the records are.
+    :param records: number of records, counted no further than the sensor asked for.
     :param records_per_topic: the same per input topic, largest first; parked records that are due by their
         retry topic.
-    :param topics_omitted: how many topics did not fit.
+    :param topics_omitted: number of topics that did not fit.
     :param oldest_ms: smallest timestamp among the first new records of the partitions, epoch milliseconds;
-        where only parked records are due, when that was seen.
+        where only parked records are due, the time at which the sensor saw that.
     """
 
     application_id: str
@@ -117,8 +119,8 @@ class NewDataResult(TypedDict):
 class StopOffsetsResult(TypedDict):
     """A subtopology that is at its stop offsets.
 
-    :param application_id: the application.
-    :param run_id: the run.
+    :param application_id: id of the application.
+    :param run_id: id of the run.
     :param subtopology: id of the subtopology.
     :param stop_offsets: ``topic-partition`` -> stop offset; empty once the run is finished, and where they do
         not fit.
@@ -133,18 +135,19 @@ class StopOffsetsResult(TypedDict):
 class ReplayResult(TypedDict):
     """A replay of dead letters.
 
-    :param replay_id: the replay.
-    :param application_id: whose dead letters.
-    :param dead_letter_topic: where they lie.
+    :param replay_id: id of the replay.
+    :param application_id: application that wrote the dead letters.
+    :param dead_letter_topic: topic that holds the dead letters.
     :param records: records brought back to the topics they came from.
     :param records_per_topic: the same per topic, largest first.
-    :param topics_omitted: how many topics did not fit.
+    :param topics_omitted: number of topics that did not fit.
     :param without_origin: letters that stayed because they belong to no consumed record, as those of timers.
     :param left_out: letters that stayed because they do not hold their whole record, which did not fit.
     :param expired: offsets that the topic's retention deleted before they were replayed.
-    :param unselected: letters that were left to later replays, because ``where`` does not fit them.
-    :param repeated: letters whose records came back by another of their letters, now or before.
-    :param limit_reached: whether what lies past the limit was left to later replays, too.
+    :param unselected: letters that were left to later replays, because they do not match ``where``.
+    :param repeated: letters whose record came back by another letter of the same record, in this replay or an
+        earlier one.
+    :param limit_reached: whether letters past the limit were left to later replays, too.
     """
 
     replay_id: str
@@ -164,14 +167,14 @@ class ReplayResult(TypedDict):
 class ResetResult(TypedDict):
     """A reset of an application.
 
-    :param application_id: the application.
+    :param application_id: id of the application.
     :param done_before: whether an earlier try had done it; its counts are left out.
-    :param partitions_per_topic: how many offsets were set, per topic.
-    :param topics_omitted: how many topics did not fit.
-    :param topics_deleted: how many internal topics were deleted.
-    :param runs_taken_back: how many finished runs may run again under their ids.
+    :param partitions_per_topic: topic -> number of its partitions whose offset was set.
+    :param topics_omitted: number of topics that did not fit.
+    :param topics_deleted: number of internal topics that were deleted.
+    :param runs_taken_back: number of finished runs that may run again under their ids.
     :param dropped_run: id of the unfinished run whose slice was dropped; empty for none.
-    :param parked_given_up: how many parked records went with their retry topics; None where that is not
+    :param parked_given_up: number of parked records that went with their retry topics; None where that is not
         known.
     """
 
@@ -188,16 +191,16 @@ class ResetResult(TypedDict):
 class PartitionsResult(TypedDict):
     """A topic that was to grow.
 
-    :param application_id: the application that was asked.
-    :param topic: its name.
-    :param partitions_before: how many it had; as many as now when an earlier try, or another program, had
-        grown it.
-    :param partitions: how many it has.
-    :param kinds: how producers may place keys, as far as counts and keys tell: ``linear``, ``modulo`` or
-        both; empty where no state depends on them.
-    :param tasks: of the subtopology that reads it.
-    :param would_wait: how many of the new partitions would have had to wait for what their keys came from, if
-        a run had begun then.
+    :param application_id: application on whose behalf the topic was grown.
+    :param topic: name of the topic.
+    :param partitions_before: its partition count before; equal to ``partitions`` when an earlier try, or
+        another program, had grown it.
+    :param partitions: its partition count now.
+    :param kinds: arithmetic by which producers may place keys, as far as counts and keys tell: ``linear``,
+        ``modulo`` or both; empty where no state depends on the keys.
+    :param tasks: number of tasks of the subtopology that reads the topic.
+    :param would_wait: number of new partitions that would wait until the older partitions of their keys are
+        read, if a run began now.
     """
 
     application_id: str
@@ -212,14 +215,16 @@ class PartitionsResult(TypedDict):
 class ProcessorsResult(TypedDict):
     """A subtopology that is to have more processors.
 
-    :param application_id: the application.
-    :param subtopology: its id.
-    :param processors: how many it has.
-    :param processors_asked: how many it is to have; a run that takes over gives it so many.
-    :param entries_copied: entries of its stores that were copied for the new ones so far, deletions among
-        them; 0 when a run has taken over.
-    :param bytes_copied: their size.
-    :param records_left: changelog records that lie between what is copied and what was there at the end.
+    :param application_id: id of the application.
+    :param subtopology: id of the subtopology.
+    :param processors: number of its processors now.
+    :param processors_asked: number of processors that it is to have; the run that takes over gives it that
+        many.
+    :param entries_copied: entries of its stores copied for the new processors so far, deletions among them; 0
+        when a run has taken over.
+    :param bytes_copied: size of these entries.
+    :param records_left: changelog records between the end of the copy and the end of the changelogs when they
+        were last looked at.
     """
 
     application_id: str
@@ -232,12 +237,12 @@ class ProcessorsResult(TypedDict):
 
 
 def iso_of(epoch_ms: int) -> str:
-    """Return a time as people read it."""
+    """Return a time in ISO 8601, in UTC."""
     return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat()
 
 
 def new_data_result(application_id: str, per_topic: Mapping[str, int], oldest_ms: int) -> NewDataResult:
-    """Describe what is new."""
+    """Describe the records that no run has processed."""
     result = NewDataResult(
         application_id=application_id,
         records=sum(per_topic.values()),
@@ -337,9 +342,9 @@ def result_of_slice(
 ) -> RunResult:
     """Describe a slice that has begun.
 
-    :param tasks: what its tasks have committed so far.
-    :param subtopologies: whose tasks these are; all unless given.
-    :param counts: of these tasks; None if not known.
+    :param tasks: reports of its tasks, as they have committed them so far.
+    :param subtopologies: subtopologies whose tasks these are; all unless given.
+    :param counts: record counts of these tasks; None if not known.
     """
     reports = tuple(tasks)
     known = counts if reports else RecordCounts()
@@ -349,7 +354,7 @@ def result_of_slice(
 def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResult:
     """Describe a finished run.
 
-    :param already: whether it had finished before, so that nothing was processed now.
+    :param already: whether the run had finished before, so that nothing was processed now.
     """
     return _run_result(summary, finished=True, already=already)
 
@@ -391,14 +396,14 @@ def _run_result(summary: RunSummary, *, finished: bool, already: bool = False) -
 
 
 def _add_parked(result: RunResult, parked: Mapping[str, int | None]) -> None:
-    """Add what is parked as far as it fits; what is not known counts as most."""
+    """Add the parked counts as far as they fit; an unknown count is taken for the largest."""
     by_size = {node: sys.maxsize if count is None else count for node, count in parked.items()}
     kept, result["parked_omitted"] = _largest(result, by_size)
     result["parked"] = {node: parked[node] for node in kept}
 
 
 def _add_counts(result: RunResult, counts: RecordCounts | None) -> None:
-    """Add counts by topic and node as far as they fit; what went no further comes first."""
+    """Add counts by topic and node as far as they fit; records that went no further come first."""
     if counts is None:
         return
     result["records_late"] = counts.by("late")
