@@ -67,14 +67,14 @@ class TaskClients:
 class CommitBasis:
     """The facts that the commits of one attempt start from.
 
-    :param slice: what the task belongs to.
-    :param share: the work that is left to it.
-    :param task_id: the task.
+    :param slice: the slice that the task belongs to.
+    :param share: the work that is left to the task.
+    :param task_id: id of the task.
     :param before: the metadata that earlier attempts committed for this slice.
     :param restored: changelog records replayed by this attempt.
-    :param attempt: its number.
-    :param started: when it started, monotonic seconds.
-    :param changelog_ends: of every changelog partition of the task, when its stores were restored.
+    :param attempt: number of the attempt.
+    :param started: time at which the attempt started, monotonic seconds.
+    :param changelog_ends: end of every changelog partition of the task when its stores were restored.
     :param meter: measures this attempt.
     """
 
@@ -96,9 +96,10 @@ def write_done(writer: WriterPort, slice_: Slice, task_id: TaskId) -> None:
 
 
 def lag(bounds: Spans, task: StreamTask) -> int | None:
-    """Return how many offsets lie between a task's positions and its stops; None if it has no stops.
+    """Return the number of offsets between a task's positions and its stops; None if it has no stops.
 
-    :param bounds: of the task. Its queues have a passing stop where an endless log ends for now.
+    :param bounds: start and stop offset of each partition of the task. Its queues have a passing stop where
+        an endless log ends for now.
     """
     positions = task.group.positions()
     if any(stop == UNBOUNDED for _, stop in bounds.values()):
@@ -111,7 +112,7 @@ class TaskCommit:
 
     :ivar commits: the number of commits made.
     :ivar meter: measures the attempt; the loop reports to it.
-    :ivar changelog_ends: of every changelog partition of the task, behind all that it has written.
+    :ivar changelog_ends: end of every changelog partition of the task, behind all that it has written.
     """
 
     def __init__(self, clients: TaskClients, basis: CommitBasis) -> None:
@@ -181,7 +182,9 @@ class TaskCommit:
         return counters
 
     def _placed(self, error: RecordError, task: StreamTask) -> RecordError:
-        """Return the error of a refused record with what it may come from: all since the last commit."""
+        """Return the error of a refused record, with the offsets that it may come from: all since the last
+        commit.
+        """
         positions = task.group.positions()
         spans = [
             f"{partition}@[{start}, {positions[partition]})"
@@ -199,7 +202,9 @@ class TaskCommit:
         )
 
     def abort(self) -> None:
-        """Abort what is open; best effort, the next attempt's fencing aborts it in any case."""
+        """Abort the open transaction, as far as that works; the fence of the next attempt aborts it in any
+        case.
+        """
         if self._open:
             self._open = False
             await_leaders(self._clients.admin, self._clients.written)

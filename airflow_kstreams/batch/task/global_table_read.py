@@ -33,7 +33,7 @@ from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import StoreFil
 
 log = logging.getLogger(__name__)
 
-#: Application, run, when it began.
+#: Application id, run id, and the run's begin in epoch milliseconds.
 _Run = tuple[str, str, int]
 
 
@@ -67,8 +67,8 @@ class GlobalTables:
     ) -> dict[str, ReadTable]:
         """Return global tables by topic: those that the process has not read yet for the run are read.
 
-        :param slice_: of the run.
-        :param storages: where to keep the tables that the task uses, by topic.
+        :param slice_: slice of the run.
+        :param storages: topic -> storage of the table, for the tables that the task uses.
         :param scratch: folder for files.
         :raises ConfigError: the package ``rocksdict`` is not installed, which a storage needs.
         :raises DataLossError: a topic is not what it was when the run began.
@@ -102,7 +102,7 @@ OF_PROCESS = GlobalTables()
 def left_out_of(tables: Mapping[str, ReadTable], counted: Collection[str]) -> RecordCounts:
     """Return the records without key in global tables that a task counts.
 
-    :param counted: topics of those of which it counts them.
+    :param counted: topics of the tables whose left-out records this task counts.
     """
     return RecordCounts(
         left_out=tuple(
@@ -137,8 +137,8 @@ class _InMemory(dict[bytes, bytes]):
 class _InFiles:
     """Entries in a database of their own, which goes with them.
 
-    :param topic: of the table, for messages.
-    :param scratch: where its folder lies.
+    :param topic: topic of the table, for messages.
+    :param scratch: parent of its temporary folder; the system's own unless given.
     """
 
     def __init__(self, topic: str, scratch: Path | None) -> None:
@@ -172,7 +172,7 @@ def _read_into(
 ) -> int:
     """Read a table.
 
-    :return: how many records had no key.
+    :return: number of records without key.
     """
     spans = {TopicPartition(table.topic, number): span for number, span in enumerate(table.spans)}
     without_key = 0
@@ -190,7 +190,7 @@ def _read_into(
 
 
 def _refuse_changed(admin: AdminPort, table: FrozenTable, slice_: Slice) -> None:
-    """Refuse a topic of which something is gone since the run began: an attempt would see another table."""
+    """Refuse a topic that has lost records since the run began: an attempt would see another table."""
     found = admin.describe_topics([table.topic]).get(table.topic)
     why = ""
     if found is None or found.topic_id != table.topic_id:

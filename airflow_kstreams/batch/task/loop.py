@@ -29,33 +29,36 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 #: Partition -> the interval in which its records are processed, epoch milliseconds.
 Intervals = Mapping[TopicPartition, tuple[int, int]]
 
-#: Few enough that a fetch stays in the processor's cache while it is looked at again and again, and that
+#: Records per fetch: few enough that they stay in the processor's cache while they are looked at again and
+#: again, and that Python's collector, which counts objects that are still alive, does not start.
 #: Python's collector, which counts records that are not dropped yet, is not woken by it.
 _FETCH_RECORDS = 2_000
-#: How long a task waits for records when it has nothing else to do.
+#: Longest wait for records when a task has nothing else to do.
 FETCH_SECONDS = 0.1
 #: Records processed between two looks at the clock; fewer when user functions are slow, so that commits come
 #: in time.
 _CHUNK_FIRST, _CHUNK_MAX = 10, 2_000
 #: A transaction older than this share of its timeout is given up.
 _TRANSACTION_SHARE = 0.9
-#: One older than this is committed where nothing but records to leave out comes, or stream time advances.
+#: A transaction older than this share is committed where all records that come are left out, or while stream
+#: time advances.
 _SKIPPING_SHARE = 0.25
 _CHUNK_SECONDS_HIGH, _CHUNK_SECONDS_LOW = 0.2, 0.05
-#: How often a task that gets nothing looks whether what it waits for is still there.
+#: How often a task that gets no record looks whether those that it waits for still exist, in seconds.
 _LOOK_SECONDS = 5.0
-#: How often, at most, topics are looked at before a commit, unless it is the last: a request each time.
+#: Shortest time between two looks at the topics before commits, in seconds, as each look is a request; the
+#: last commit always looks.
 _TOPIC_LOOK_SECONDS = 1.0
 
 
 class TaskLoop:
     """Runs a restored task: :meth:`open`, then :meth:`run` to its stop offsets, or :meth:`start` and steps.
 
-    :param task: restored, and not open yet.
-    :param clients: of the attempt.
+    :param task: the task, restored and not open yet.
+    :param clients: clients of the attempt.
     :param commit: commits the task.
     :param failures: explains why the task cannot read on.
-    :param end: where the reading ends.
+    :param end: decides at which offsets the reading ends.
     :ivar grew_old: whether a transaction was given up because it grew too old.
     """
 
@@ -98,9 +101,9 @@ class TaskLoop:
     def run(self, bounds: Spans, kept_ms: Intervals | None = None) -> OffsetMetadata:
         """Read every partition from its position to its stop offset; the last commit is made, too.
 
-        :return: what was committed with the last offsets.
+        :return: the counters that were committed with the last offsets.
         :raises StopOffsetUnreachableError: no progress for ``run.stall.timeout.ms``.
-        :raises DataLossError: what is still to be read is gone.
+        :raises DataLossError: records that are still to be read are gone.
         """
         self.start(bounds, kept_ms)
         while not self._end.at_stop():
@@ -126,8 +129,9 @@ class TaskLoop:
     def start(self, bounds: Spans, kept_ms: Intervals | None = None) -> None:
         """Begin to read.
 
-        :param bounds: each partition is read from the first of its two offsets on.
-        :param kept_ms: the interval in which records are processed, of each partition that has one.
+        :param bounds: start and stop offset of each partition; reading begins at the start.
+        :param kept_ms: partition -> the interval outside of which its records are left out, epoch
+            milliseconds.
         """
         self._bounds = bounds
         self._assigned = set(self._task.group.unfinished())
@@ -139,13 +143,13 @@ class TaskLoop:
             self._clients.reader.assign({p: bounds[p][0] for p in sorted(self._assigned)})
 
     def step(self, wait_seconds: float = FETCH_SECONDS) -> bool:
-        """Fetch once unless there is more to process, and process what may be, for one turn at most.
+        """Fetch once, unless fetched records are left to process, and process for one turn at most.
 
-        :param wait_seconds: the fetch waits so long for records, if there are none yet.
-        :return: whether anything was processed.
+        :param wait_seconds: longest wait of the fetch, if no record is there yet.
+        :return: whether any record was processed.
         """
         if not self._unfinished_turn:
-            # While calls run, it is for them that the task waits.
+            # While calls are in flight, the task waits for them.
             wait_seconds = 0.0 if self._task.execution.in_flight else wait_seconds
             if self._task.execution.at_capacity:
                 self._clock.sleep(wait_seconds)  # the next parked record is not due yet
@@ -170,7 +174,7 @@ class TaskLoop:
     def finish(self) -> OffsetMetadata:
         """Stop the task, bring stream time to the run's moment, close the processors, make the last commit.
 
-        :return: what was committed with the last offsets; its metrics have this commit, too.
+        :return: the counters that were committed with the last offsets; its metrics include this commit.
         """
         self._commit.begin()
         self._task.stop()

@@ -25,7 +25,7 @@ Spans = Mapping[TopicPartition, tuple[int, int]]
 
 _offset_of = methodcaller("offset")
 
-#: Codes of a client whose topic is not there, or not the one it was.
+#: Error codes of a client whose topic is gone, or is another topic of that name.
 TOPIC_LOST = frozenset(
     {
         "UNKNOWN_TOPIC_OR_PART",
@@ -41,8 +41,8 @@ TOPIC_LOST = frozenset(
 class ReadFailures:
     """Explains what one task meets.
 
-    :param task: the task, as messages name it.
-    :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
+    :param task: id of the task for messages.
+    :param end_epochs: leader epoch at each log's end when its stop was frozen, where it is known.
     """
 
     cluster: ClusterPort
@@ -56,7 +56,8 @@ class ReadFailures:
     def refuse_replaced(self, topics: Collection[str]) -> None:
         """Check that the topics are still those that the run began with.
 
-        :raises DataLossError: one was created again: what was read of it may be another topic's.
+        :raises DataLossError: a topic was created again, so that records read from it may be those of another
+            topic.
         """
         if topics:
             refuse_other_topics(self.admin, self.slice_, topics)
@@ -64,7 +65,7 @@ class ReadFailures:
     def refuse_loss(self, spans: Spans) -> None:
         """Check that the records still to be read are there.
 
-        :raises DataLossError: it is not.
+        :raises DataLossError: they are not.
         """
         if spans:
             refuse_slice_loss(self.admin, self.slice_, spans)
@@ -75,8 +76,8 @@ class ReadFailures:
         """Check that fetched records were in the log when its stop was frozen. Epochs only grow along a
         log, so the last record below the stop tells it of all.
 
-        :param fetched: by partition, in offset order.
-        :raises DataLossError: it was not: the log was truncated below the stop, and has grown again.
+        :param fetched: records by partition, in offset order.
+        :raises DataLossError: they were not: the log was truncated below the stop, and has grown again.
         """
         for partition, records in fetched.items():
             known = self.end_epochs.get(partition)
@@ -101,7 +102,7 @@ class ReadFailures:
     def explain(self, error: KafkaClientError, spans: Spans) -> KafkaClientError:
         """Return the error to raise for one of the reader.
 
-        :raises DataLossError: its position is not in the log any more.
+        :raises DataLossError: the reader's position is not in the log any more.
         """
         if error.code in TOPIC_LOST:
             self.refuse_replaced({partition.topic for partition in spans})

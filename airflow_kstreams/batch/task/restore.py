@@ -67,9 +67,9 @@ def restore_stores(
 ) -> int:
     """Open a task's stores and replay every changelog partition into them.
 
-    :param state: the task's local files.
+    :param state: local files of the task.
     :param evidence: compares the changelogs with the committed offsets.
-    :return: how many changelog records were replayed.
+    :return: number of changelog records that were replayed.
     :raises StateStoreError: a changelog could not be read to its end in time, or holds what the store's serde
         refuses; or local files cannot be written.
     :raises DataLossError: changelogs and committed offsets contradict each other.
@@ -137,9 +137,9 @@ def _stuck(task: StreamTask, changelogs: Sequence[TopicPartition]) -> StateStore
 class RestoreProgress:
     """Counts what was replayed, and logs it every five seconds and once at the end.
 
-    :param task_id: printed.
-    :param offsets: how many offsets there are to replay in all; the records among them are not known before,
-        because compaction and transaction markers leave gaps.
+    :param task_id: id of the task for the log.
+    :param offsets: number of offsets to replay in all. The number of records among them is not known in
+        advance, because compaction and transaction markers leave gaps.
     """
 
     def __init__(self, task_id: str, offsets: int, clock: Clock) -> None:
@@ -154,9 +154,9 @@ class RestoreProgress:
     def add(self, *, records: int, size_bytes: int, offsets: int) -> None:
         """Count a batch.
 
-        :param records: replayed.
-        :param size_bytes: of their keys and values.
-        :param offsets: by how many offsets the position moved on.
+        :param records: number of records replayed.
+        :param size_bytes: size of their keys and values.
+        :param offsets: number of offsets by which the position moved on.
         """
         self.records += records
         self.size_bytes += size_bytes
@@ -174,7 +174,7 @@ class RestoreProgress:
             )
 
     def seconds_left(self) -> float:
-        """Return how long the rest takes at the pace so far; 0 before anything was replayed."""
+        """Return the seconds that the rest takes at the pace so far; 0 before anything was replayed."""
         if not self._passed:
             return 0.0
         spent = self._clock.monotonic_seconds() - self._started
@@ -198,8 +198,9 @@ class RestoreProgress:
 class ChangelogEvidence:
     """Compares one task's changelogs with its committed offsets.
 
-    :param committed: of the task's source partitions, once no older attempt can move them.
-    :param committed_now: reads them again.
+    :param committed: committed offset of each source partition of the task, read when no older attempt can
+        move it any more.
+    :param committed_now: reads these offsets again.
     :ivar ends: high watermark of each changelog partition when the stores were restored; empty before.
     """
 
@@ -222,7 +223,7 @@ class ChangelogEvidence:
 
         :param starts: first offset of every changelog partition.
         :param ends: high watermark of every changelog partition.
-        :raises DataLossError: records of one were deleted, or it was truncated.
+        :raises DataLossError: records of a changelog were deleted, or it was truncated.
         """
         self.ends = ends
         plan, losses = self._slice.plan.topology, []
@@ -243,7 +244,7 @@ class ChangelogEvidence:
         """Refuse state of a later commit than that of the offsets.
 
         :param restored: changelog partition -> offset behind the last record that the stores hold.
-        :raises TaskFencedError: another attempt has written them since.
+        :raises TaskFencedError: another attempt has written the changelogs since.
         :raises DataLossError: the offsets were taken back.
         """
         ahead = {tp: to for tp, to in sorted(restored.items()) if to > self._known.get(tp, to)}

@@ -80,7 +80,7 @@ class TaskRunner:
     """Runs one task of a slice until its stop offsets are committed.
 
     :param setup: names the task and its slice, and holds the parts of each attempt.
-    :param work: its share of that slice.
+    :param work: the task's share of that slice.
     """
 
     def __init__(self, setup: TaskSetup, work: SliceWork) -> None:
@@ -147,9 +147,9 @@ class TaskRunner:
 class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
-    :param setup: the parts that it is made from.
-    :param work: the offsets that the task reads, and where it ends.
-    :param attempts: counts this attempt, and how it ended.
+    :param setup: the parts that the attempt is made from.
+    :param work: decides which offsets the task reads, and where reading ends.
+    :param attempts: counts this attempt and its outcome.
     """
 
     def __init__(self, setup: TaskSetup, work: Work, attempts: RetryBudget) -> None:
@@ -192,7 +192,7 @@ class TaskAttempt:
     def run(self) -> TaskReport:
         """Run the five steps and return what was committed for the slice in all.
 
-        :raises KStreamsError: what stopped it; everything uncommitted is void.
+        :raises KStreamsError: the error that stopped it; everything uncommitted is void.
         """
         opened = self.open()
         if isinstance(opened, TaskReport):
@@ -202,8 +202,8 @@ class TaskAttempt:
     def open(self) -> OpenTask | TaskReport:
         """Take the first four steps.
 
-        :return: a report when nothing is left to do.
-        :raises TaskFencedError: the run is not this driver's any more.
+        :return: the opened task; a report instead when nothing is left to do.
+        :raises TaskFencedError: another driver owns the run now.
         """
         started = self._clock.monotonic_seconds()
         admin = self._clients.enter_context(closing(self._cluster.admin()))
@@ -305,7 +305,7 @@ class TaskAttempt:
     ) -> int:
         """Restore the stores. What was read is of the run's own changelogs if a look behind it finds them.
 
-        :return: how many changelog records were replayed.
+        :return: number of changelog records that were replayed.
         """
         changelogs = {*task.changelogs.values()}
         try:
@@ -320,7 +320,7 @@ class TaskAttempt:
         return restored
 
     def _homes(self, slice_: Slice) -> Homes | None:
-        """Return which entries of its changelogs are the task's; None where all are."""
+        """Return the test for changelog entries that are this task's; None where all of them are."""
         processors = slice_.plan.processors.get(str(self._task_id.subtopology))
         plan = slice_.plan.topology.subtopology(self._task_id.subtopology)
         return None if processors is None else Homes(processors, plan.entry_keys)
@@ -373,7 +373,7 @@ class TaskAttempt:
         )
 
     def _global_tables(self, slice_: Slice, admin: AdminPort) -> Mapping[str, ReadTable]:
-        """Return what the task's global tables hold."""
+        """Return the contents of the task's global tables, by topic."""
         used = slice_.plan.topology.subtopology(self._task_id.subtopology).globals
         defined = global_tables_of(self._topology.nodes)
         return self._setup.global_tables.read(
@@ -410,7 +410,7 @@ class OpenTask:
 
     :param share: the work that is left to it.
     :param loop: does that work.
-    :param state_files: its local files.
+    :param state_files: local files of the task.
     """
 
     share: TaskSlice
@@ -469,7 +469,7 @@ def already_done(before: OffsetMetadata, task_id: TaskId) -> TaskReport:
 def _latest_allowed(
     plan: RunPlan, settings: ApplicationSettings, clock: Clock
 ) -> Callable[[str], LatestAllowed]:
-    """Return what gives, for a topic's real name, the latest time at which its records may be dated."""
+    """Return a function from a topic's real name to the latest time at which its records may be dated."""
     ahead_ms = settings.max_timestamp_ahead_ms
     if ahead_ms < 0:
         return lambda topic: no_bound

@@ -1,4 +1,6 @@
-"""Manages a task's local state for the task protocol: where to replay from, and what to keep in the end."""
+"""Manages a task's local files for the task protocol: the offset to replay each changelog from, and the files
+to keep after the last commit.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,9 @@ class TaskState:
     With ``state.dir`` they are left to the next run; without it they lie in a scratch folder and go with the
     attempt.
 
-    :param task: its stores are not open yet.
-    :param owner: the files' owner; files of another owner are not used.
-    :param homes: which entries of its changelogs are its own; None where all are.
+    :param task: the task, whose stores are not open yet.
+    :param owner: owner of the files; files of another owner are not used.
+    :param homes: tells which entries of the task's changelogs are its own; None where all are.
     :param scratch: folder for files that need not last.
     """
 
@@ -82,7 +84,7 @@ class TaskState:
 
         :param starts: first offset of every changelog partition.
         :param ends: high watermark of every changelog partition.
-        :return: from which offset on each changelog partition must be replayed.
+        :return: changelog partition -> the offset to replay it from.
         :raises StateStoreError: the files cannot be written.
         """
         checkpoint = self._local.claim()
@@ -105,7 +107,7 @@ class TaskState:
         }
 
     def own(self, partition: TopicPartition, records: Sequence[Record]) -> Sequence[Record]:
-        """Return the records of a changelog partition of the task that are of keys that it still has."""
+        """Return the records of a changelog partition whose keys the task still has."""
         if self._homes is None:
             return records
         return self._homes.at_home(partition.topic, records, partition.partition)
@@ -148,7 +150,7 @@ class TaskState:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> dict[str, ChangelogPartition]:
-        """Return what the broker says of the changelogs that the checkpoint names."""
+        """Return the broker's facts of the changelogs that the checkpoint names."""
         return {
             name: ChangelogPartition(
                 topic_id=self._topic_ids[partition.topic],
@@ -161,7 +163,7 @@ class TaskState:
         }
 
     def _delete_retention_ms(self, topic: str) -> int:
-        """Return how long the changelog keeps tombstones; 0 if the broker does not say."""
+        """Return the milliseconds for which the changelog keeps tombstones; 0 if the broker does not say."""
         configs = self._admin.topic_configs([topic])
         if topic in configs.found:
             return int(configs.found[topic][_DELETE_RETENTION])

@@ -58,7 +58,8 @@ class TaskAssignment:
 
     :param task_id: the task.
     :param run_id: the run that owns the slice, or the continuous run.
-    :param generation: of either; a newer one means that the driver that launched the task was superseded.
+    :param generation: generation of the slice or of the continuous run; a newer one means that the driver
+        that launched the task was superseded.
     """
 
     task_id: TaskId
@@ -103,12 +104,13 @@ class TaskSetup:
 
     :param topology: built by the application file in this process; not shared with another task that runs.
     :param assignment: the task, and its run.
-    :param cluster: where everything is kept.
-    :param settings: the application's.
-    :param clock: the machine's unless given.
+    :param cluster: the cluster that holds all topics.
+    :param settings: settings of the application.
+    :param clock: clock to go by; the machine's unless given.
     :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
-    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
-    :param global_tables: those that its process has read.
+    :param make_caller: makes the caller that runs the calls of asynchronous nodes; a loop and threads unless
+        given.
+    :param global_tables: the global tables that its process has read.
     """
 
     topology: Topology
@@ -125,14 +127,14 @@ class Work(Protocol):
     """The work of an attempt, which asks for it once no older attempt can change anything any more."""
 
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Return what the task belongs to, and what there is to do.
+        """Return the slice that the task belongs to, and the work that is left to it.
 
         :raises TaskFencedError: another driver, or another run, owns the application by now.
         """
         ...
 
     def end(self, task: StreamTask, admin: AdminPort) -> End:
-        """Return where the task's reading ends."""
+        """Return the object that decides where the task's reading ends."""
         ...
 
 
@@ -148,10 +150,10 @@ class SliceWork:
         self._share = share
 
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Check the lease, and work out what of the slice is left to the task.
+        """Check the lease, and work out the part of the slice that is left to the task.
 
         :raises TaskFencedError: another driver, or another run, owns the application by now.
-        :raises DataLossError: records it must read are gone.
+        :raises DataLossError: records that the task must read are gone.
         """
         lease = last_lease(setup.settings.application_id, admin=admin, reader=reader, clock=setup.clock)
         setup.assignment.refuse_unless_in_force(lease)
@@ -167,14 +169,16 @@ class TaskSlice:
     """The work that is left to a task.
 
     :param bounds: (position to resume at, stop offset) of each of its partitions.
-    :param committed: what the group had committed when this was worked out; partitions without are absent.
-    :param processed: whether its last commit is made.
-    :param notify: whether its done notification is to be written, with the last commit or, if that is made,
-        alone.
-    :param kept_ms: the interval in which records are processed, of each partition that has one.
-    :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
-    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
-    :param tables: topics of the global tables whose records without key it counts.
+    :param committed: committed offset of each partition when this was worked out; partitions without one are
+        absent.
+    :param processed: whether the task's last commit is made.
+    :param notify: whether the done notification is to be written, with the last commit or, if that is made
+        already, alone.
+    :param kept_ms: partition -> the interval outside of which its records are left out, epoch milliseconds.
+    :param end_epochs: leader epoch at each log's end when its stop was frozen, where it is known.
+    :param looked_at: start and end of the offsets that may be looked at, of each partition that waits for
+        others.
+    :param tables: topics of the global tables whose records without key this task counts.
     """
 
     bounds: Mapping[TopicPartition, tuple[int, int]]
@@ -188,11 +192,11 @@ class TaskSlice:
 
 
 def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
-    """Work out what is left of a task's share of a slice.
+    """Work out the rest of a task's share of a slice.
 
-    :param slice_: as the task knows it.
+    :param slice_: the slice as the task knows it.
     :raises TaskFencedError: another run has begun.
-    :raises DataLossError: records it must read are gone.
+    :raises DataLossError: records that the task must read are gone.
     """
     spans = spans_of(slice_, share)
     committed = reader.committed(sorted(spans))
@@ -255,7 +259,7 @@ def _refuse_next_run(
 def refuse_slice_loss(
     admin: AdminPort, slice_: Slice, spans: Mapping[TopicPartition, tuple[int, int]]
 ) -> None:
-    """Refuse to read what is not there any more, and to wait for stop offsets that logs will never reach.
+    """Refuse to read records that are gone, and to wait for stop offsets that logs will never reach.
 
     :param spans: partition -> (offset to read next, stop offset).
     :raises DataLossError: a topic was created again, a log was truncated, or records were deleted.
@@ -286,15 +290,15 @@ class End(Protocol):
 
     @property
     def turn_seconds(self) -> float:
-        """After this much processing the next task of the thread has its turn."""
+        """Seconds of processing after which the next task of the thread has its turn."""
         ...
 
     def take(self, fetched: Fetched) -> None:
-        """Give the task what was fetched."""
+        """Give the fetched records to the task."""
         ...
 
     def at_stop(self) -> bool:
-        """Return whether only the last commit is left to do."""
+        """Return whether the last commit is the only thing left to do."""
         ...
 
     def end_of_run(self) -> Iterator[None]:
@@ -322,11 +326,11 @@ class End(Protocol):
         ...
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
-        """Return what is still to be read."""
+        """Return the offsets that are still to be read, by partition."""
         ...
 
     def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
-        """Return the partitions of which nothing needs to be fetched for now."""
+        """Return the partitions of which no record needs to be fetched for now."""
         ...
 
 
@@ -341,8 +345,8 @@ def at_commit_point(task: StreamTask) -> bool:
 class BoundedEnd:
     """The stop offsets of a slice, and the moment to which its end brings stream time.
 
-    :param task: knows the offsets.
-    :param end_of_run: the moment; None without one.
+    :param task: the task, which knows its stop offsets.
+    :param end_of_run: the moment to which stream time is brought at the end; None without one.
     """
 
     turn_seconds = math.inf
@@ -352,14 +356,14 @@ class BoundedEnd:
         self._end_of_run = end_of_run
 
     def take(self, fetched: Fetched) -> None:
-        """Give the task what was fetched; an end of partition may be its stop."""
+        """Give the fetched records to the task; the end of a partition may be its stop."""
         for partition, records in fetched.records.items():
             self._task.add(partition, records)
         for partition, end in fetched.ends.items():
             self._task.group.reached(partition, end)
 
     def at_stop(self) -> bool:
-        """Return whether only the last commit is left to do.
+        """Return whether the last commit is the only thing left to do.
 
         No other may cover the stop offsets of a task without retry topics: if it dies behind one, it counts
         as done, and what its processors give in close never comes.
