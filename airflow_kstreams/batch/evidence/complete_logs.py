@@ -1,4 +1,4 @@
-"""Checks that the topics from which runs know what was before still hold all of it.
+"""Checks that the topics by which runs know of earlier runs still hold all of it.
 
 Rule: changelogs, ledger and metadata topic are the topics that they were, begin at offset 0, which compaction
 does not move, and end no earlier than they did. What cannot be compared, because no run of a version that
@@ -48,12 +48,12 @@ from airflow_kstreams.streams.ports import (
 
 
 def ledger_seen(ledger: Ledger) -> LedgerSeen:
-    """Return what a run that begins writes down of the ledger."""
+    """Return the ledger's id and end, which a run that begins records."""
     return LedgerSeen(topic_id=ledger.log.topic_id, end=ledger.log.end)
 
 
 def find_truncated_ledger(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
-    """Return what is wrong with the ledger's topic."""
+    """Return the ways in which the ledger's topic is not whole, or is another topic."""
     topic = ProtocolTopics(application_id).ledger
     losses = _deleted(topic, ledger.log, application_id)
     if folded.slice is None:
@@ -69,7 +69,7 @@ def find_truncated_ledger(application_id: str, ledger: Ledger, folded: Folded) -
 
 
 def find_truncated_metadata(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
-    """Return what is wrong with the metadata topic."""
+    """Return the ways in which the metadata topic is not whole, or is another topic."""
     topic = ProtocolTopics(application_id).metadata
     losses = _deleted(topic, folded.log, application_id)
     before = "" if ledger.own_topics is None else ledger.own_topics.ids.get(topic, "")
@@ -87,7 +87,7 @@ def find_truncated_metadata(application_id: str, ledger: Ledger, folded: Folded)
 def find_lost_state(plan: TopologyPlan, ledger: Ledger, found: Mapping[str, TopicDescription]) -> list[Loss]:
     """Return the changelogs that held state and are gone, or other topics now.
 
-    :param found: what the broker says of the changelogs that exist.
+    :param found: the broker's description of each changelog that exists.
     """
     before = {topic: id_ for entry in ledger.assignment.current for topic, id_ in entry.changelogs.items()}
     losses: list[Loss] = []
@@ -101,9 +101,9 @@ def find_lost_state(plan: TopologyPlan, ledger: Ledger, found: Mapping[str, Topi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogLogs:
-    """The changelogs of a topology, as no task can move them any more.
+    """The ids, starts and ends of a topology's changelogs, read when no task can move them any more.
 
-    :param ids: topic id by topic.
+    :param ids: topic -> its id.
     :param starts: first offset of each partition.
     :param ends: high watermark of each partition.
     """
@@ -114,9 +114,9 @@ class ChangelogLogs:
 
     @classmethod
     def read(cls, admin: AdminPort, ids: Mapping[str, str], tasks: Mapping[str, int]) -> ChangelogLogs:
-        """Read where they start and end.
+        """Read the start and the end of every changelog partition.
 
-        :param tasks: how many partitions each has.
+        :param tasks: changelog topic -> its number of partitions.
         """
         partitions = all_partitions({topic: tasks[topic] for topic in sorted(ids)})
         return cls(
@@ -126,7 +126,9 @@ class ChangelogLogs:
         )
 
     def find_truncated(self, plan: TopologyPlan, ledger: Ledger) -> list[Loss]:
-        """Return those of which records were deleted, or that were truncated since a run was finished."""
+        """Return the changelogs whose records were deleted, or that were truncated since a run was
+        finished.
+        """
         losses: list[Loss] = []
         for tp, start in sorted(self.starts.items()):
             expected = self._recorded(ledger, tp)
@@ -153,8 +155,8 @@ class ChangelogLogs:
         Of a run without an end nothing else knows, and what was restored from one backup agrees in all else.
         As a finished run has recorded the ends, too, nothing is read after it.
 
-        :param committed: of the source partitions, read after this.
-        :param reader: read_committed; what it was assigned before is lost.
+        :param committed: committed offset of each source partition, read after this.
+        :param reader: reader of committed records; its earlier assignment is lost.
         """
         spans: dict[TopicPartition, tuple[int, int]] = {}
         positions: dict[TopicPartition, dict[TopicPartition, int]] = {}
@@ -187,13 +189,13 @@ class ChangelogLogs:
         ]
 
     def _recorded(self, ledger: Ledger, at: TopicPartition) -> int:
-        """Return where a changelog ended when a run was last finished, 0 when that is not known."""
+        """Return the end of a changelog partition when a run was last finished, 0 when that is not known."""
         state = None if ledger.changelog_ends is None else ledger.changelog_ends.changelogs.get(at.topic)
         ends = () if state is None or state.id != self.ids[at.topic] else state.ends
         return ends[at.partition] if at.partition < len(ends) else 0
 
     def as_finished(self) -> ChangelogEnds:
-        """Return what is recorded of them when a run is finished."""
+        """Return the ids and ends of the changelogs in the form that finish records."""
         by_topic: dict[str, list[int]] = {topic: [] for topic in self.ids}
         for tp in sorted(self.ends):
             by_topic[tp.topic].append(self.ends[tp])
@@ -204,10 +206,10 @@ class ChangelogLogs:
     def beside_offsets(
         self, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]
     ) -> dict[TopicPartition, tuple[int, ...]]:
-        """Return what stands beside the offset of each source partition: the ends of its task's changelogs,
-        sorted by topic.
+        """Return the facts to commit beside the offset of each source partition: the ends of its task's
+        changelogs, sorted by topic.
 
-        :param grouped: partition groups by subtopology id.
+        :param grouped: subtopology id -> its partition groups.
         """
         found: dict[TopicPartition, tuple[int, ...]] = {}
         for sub in plan.subtopologies:
@@ -219,7 +221,9 @@ class ChangelogLogs:
 
 
 def _latest(found: Sequence[tuple[int, ...]], count: int) -> Sequence[int | None]:
-    """Return the largest of each of the ends that stand beside the offsets of one task, None if none does."""
+    """Return for each changelog the largest end that stands beside the offsets of one task, None
+    without one.
+    """
     known = [ends for ends in found if len(ends) == count]
     return [max(ends) for ends in zip(*known, strict=True)] if known else [None] * count
 

@@ -1,4 +1,4 @@
-"""Compares what the metadata topic, the ledger and the committed offsets say of the same fact.
+"""Compares the statements of the metadata topic, the ledger and the committed offsets on the same fact.
 
 Rule: begin, finish and reset write each fact to all of its places in one transaction. So the places agree
 whenever no transaction is open, whichever line a process died at. Where two disagree one of them is not as it
@@ -84,9 +84,9 @@ from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPart
 
 
 def find_contradictions(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
-    """Return in what the metadata topic and the ledger disagree.
+    """Return the facts in which the metadata topic and the ledger disagree; the first one stands for all.
 
-    :param folded: NEW where a continuous run has made void what is there.
+    :param folded: content of the metadata topic; NEW where a continuous run has made it void.
     """
     if folded.slice is None:
         return []
@@ -103,8 +103,8 @@ def find_foreign_progress(
 ) -> list[Loss]:
     """Return the committed offsets that cannot be of a slice that is under way.
 
-    :param committed: of partitions of the slice.
-    :param admin: asked where logs start, if another program has committed an offset.
+    :param committed: committed offsets of the slice's partitions.
+    :param admin: gives the starts of logs, if another program has committed an offset.
     """
     starts = slice_starts(slice_)
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
@@ -142,8 +142,8 @@ def find_moved_under_way(
 ) -> list[Loss]:
     """Return the committed offsets that another program moved forward while a run is under way.
 
-    :param starts: where the run started.
-    :param run_id: of the slice, or of the continuous run.
+    :param starts: partition -> the offset at which the run started.
+    :param run_id: id of the slice's run, or of the continuous run.
     """
     ahead = {
         tp: offset.offset
@@ -174,10 +174,10 @@ def refuse_unfit_progress(
 
     Begin commits the start of every partition, so that an offset that is not there was there.
 
-    :param to_read: what the slice has to read: start and stop, None where the stop is not known yet.
-        Nothing is lost with the offset of another partition.
-    :param committed: of partitions of the slice.
-    :param admin: as for :func:`find_foreign_progress`.
+    :param to_read: partition -> start and stop of what the slice still has to read, the stop None where it is
+        not known yet. A lost offset of any other partition loses nothing.
+    :param committed: committed offsets of the slice's partitions.
+    :param admin: gives the starts of logs, as for :func:`find_foreign_progress`.
     :raises DataLossError: an offset is gone, or cannot be of the slice.
     """
     lost = [
@@ -198,8 +198,8 @@ def find_rolled_back(
 ) -> list[Loss]:
     """Return the committed offsets that are not those with which the last run ended; between two runs.
 
-    :param committed: without those that do not count any more, because their topic was created again.
-    :param topics: source topics.
+    :param committed: committed offsets, without those of topics that were created again since.
+    :param topics: names of the source topics.
     """
     newest, left_at = ledger.left(topics), ledger.left_at(topics)
     losses: list[Loss] = []

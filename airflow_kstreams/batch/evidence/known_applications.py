@@ -1,4 +1,4 @@
-"""Tells an application that a cluster knows from an id that is misspelt: nothing of that one is there.
+"""Tells an application that a cluster knows from a misspelt id, of which the cluster holds nothing.
 
 Rule: an application is known by its committed offsets, its metadata topic, its ledger or its dead-letter
 topic. A reset, which lists the internal topics, knows one by those, too, and raises the same error. The ids
@@ -18,9 +18,9 @@ _LEDGER = ProtocolTopics("").ledger
 
 
 def refuse_unknown_application(admin: AdminPort, application_id: str) -> None:
-    """Refuse an id of which the cluster has neither topics nor offsets.
+    """Refuse an application id of which the cluster has neither topics nor offsets.
 
-    :raises ConfigError: with the ids that are written alike.
+    :raises ConfigError: with the known ids that are spelt alike.
     """
     topics, own = admin.topic_names(), ProtocolTopics(application_id)
     if not topics.intersection((*own.protocol, own.dead_letters)) and application_id not in admin.group_ids():
@@ -28,7 +28,7 @@ def refuse_unknown_application(admin: AdminPort, application_id: str) -> None:
 
 
 def unknown_application(application_id: str, topics: Collection[str]) -> ConfigError:
-    """Return the error of an id of which nothing is there.
+    """Return the error of an application id of which the cluster holds nothing.
 
     :param topics: names of all topics of the cluster.
     """

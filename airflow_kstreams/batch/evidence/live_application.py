@@ -1,5 +1,5 @@
-"""Asks the ledger of the live application what one of its backfills cannot know by itself: by which partition
-counts keys lie, and where a data interval began in the logs.
+"""Asks the ledger of the live application for facts that one of its backfills cannot know by itself: the
+partition counts by which keys are placed, and the offsets at which a data interval began.
 
 Rule: no record of an interval lies before the stop offset of a run that began before the interval did, for it
 was not written then, nor before the stop of one that was cut by time no later than that. Everything behind
@@ -28,13 +28,15 @@ _LOOKED_AT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInterval:
-    """A data interval in the logs, as the live application's runs have read it.
+    """The place of a data interval in the logs, as the live application's runs have read it.
 
-    :param run_id: its run of exactly that interval; empty if none has finished, or its offsets are not kept.
-    :param ended: where that one stopped.
-    :param made_anew: topics that are not those which that one read -> their ids then.
-    :param before: partition -> an offset before which it holds no record of the interval, where one is known.
-    :param begun: partition -> an offset from which all came with the interval or later, where one is known.
+    :param run_id: the live run of exactly that interval; empty if none has finished, or its offsets are not
+        kept.
+    :param ended: partition -> the stop offset of that run.
+    :param made_anew: topic that was created again since that run -> the id it had then.
+    :param before: partition -> an offset before which lies no record of the interval, where one is known.
+    :param begun: partition -> an offset from which on every record came with the interval or later, where one
+        is known.
     """
 
     run_id: str = ""
@@ -47,9 +49,9 @@ class LiveInterval:
 def find_live_interval(
     live: Ledger, interval_ms: tuple[int, int], topic_ids: Mapping[str, str]
 ) -> LiveInterval:
-    """Return what the ledger of a live application says of a data interval.
+    """Return the place of a data interval in the logs, by the ledger of a live application.
 
-    :param topic_ids: of the topics as they are now.
+    :param topic_ids: topic -> its id now.
     """
     start_ms = interval_ms[0]
     of_interval = live.find_interval(interval_ms)
@@ -99,7 +101,7 @@ def _reached(run: RunSummary, moment_ms: int) -> bool:
 
 
 def _read_up_to(run: RunSummary) -> int:
-    """Return the moment that divides what a run read from what it left."""
+    """Return the moment that divides the records that a run read from those that it left."""
     if run.autostop_at == "interval_end" and run.interval_ms is not None:
         return run.interval_ms[1]
     return run.begun_ms

@@ -31,11 +31,11 @@ def refuse_others_metadata(
 ) -> None:
     """Refuse to take a metadata topic for the application's own that holds records of others.
 
-    :param ledger: of the application; where it has the topic's id, nothing is read.
-    :param topics: gives the topics that the application reads, or writes and reads; any topic's records count
-        as KIP-95's where it is None.
-    :param reader: what it was assigned before is lost.
-    :raises ConfigError: naming the first record that is not the application's.
+    :param ledger: the application's ledger; if it has the topic's id, nothing is read.
+    :param topics: returns the topics that the application reads, or writes and reads; where it is None,
+        records of any topic count as KIP-95's.
+    :param reader: reader of the topic; its earlier assignment is lost.
+    :raises ConfigError: the topic holds a record that is not the application's; the text names the first one.
     :raises KafkaClientError: the broker does not answer.
     """
     topic = ProtocolTopics(application_id).metadata

@@ -50,8 +50,9 @@ def find_moved_between_runs(
 ) -> list[Loss]:
     """Return the committed offsets that another program moved forward since the last run.
 
-    :param bounds: of partitions whose slice starts at the committed offset, without those beyond the log.
-    :param topic_ids: of the topics as they are now.
+    :param bounds: first and last offsets of the log of each partition whose slice starts at the committed
+        offset, without partitions whose offset lies beyond the log.
+    :param topic_ids: topic -> its id now.
     """
     losses: list[Loss] = []
     if not prior.last_is_ours:
@@ -88,8 +89,8 @@ def member_warnings(admin: AdminPort, application_id: str) -> tuple[str, ...]:
 
 
 def _last_known(tp: TopicPartition, prior: PriorRuns, *, made_anew: bool) -> tuple[int | None, str]:
-    """Return the last offset of a partition that is known to be of a run or an acceptance, and how it is
-    known; None where no run has left a trace.
+    """Return the last offset of a partition that is known to be of a run or an acceptance, and a phrase that
+    says by what; None where no run has left a trace.
     """
     if tp in prior.accepted:
         return prior.accepted[tp].offset, "the ledger says that an operator had reading go on at"

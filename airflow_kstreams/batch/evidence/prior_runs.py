@@ -45,7 +45,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes, last_of
 
-#: Of one fetch; a span holds one record, unless the log is another one.
+#: Records of one fetch; a span holds one record, unless the log is another one.
 _FETCH_RECORDS = 100
 
 
@@ -53,21 +53,23 @@ _FETCH_RECORDS = 100
 class PriorRuns:
     """Holds the traces that earlier runs left in Kafka.
 
-    :param committed: the group's committed offsets.
-    :param last_stops: offsets at which the last run that read a topic stopped, inputs and intermediates.
-    :param topic_ids: topic ids that it froze.
-    :param times: partition times at those stops.
-    :param read: number of partitions of each topic that it read.
-    :param unfinished_run: a run of which nothing but committed offsets can say how far it came: one that was
-        under way when the metadata topic was lost, or the last, continuous one; empty if there is none.
-    :param continuous: whether that was a continuous one.
-    :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
-    :param foreign_run: whether a run that another program began is under way: what has no committed offset
-        may then be part of its slice, so the first-run policy, which is for our own runs, does not count.
+    :param committed: committed offsets of the application's consumer group.
+    :param last_stops: partition -> the offset at which the last run that read its topic stopped, inputs and
+        intermediates.
+    :param topic_ids: topic -> the id that the last run froze.
+    :param times: partition -> its times at that stop.
+    :param read: topic -> the number of its partitions that the last run read.
+    :param unfinished_run: a run whose progress only committed offsets can tell: one that was under way when
+        the metadata topic was lost, or the last continuous one; empty if there is none.
+    :param continuous: whether the unfinished run was a continuous one.
+    :param no_slice: whether the metadata topic holds no slice, finished or not, and no reset explains that.
+    :param foreign_run: whether a run that another program began is under way. A partition without committed
+        offset may then be part of its slice, so the first-run policy, which is for our own runs, does not
+        count.
     :param last_is_ours: whether a run of ours, or a reset, was the last to work on the application, so that
         every offset since carries our text; another program may have begun runs in the bare format.
     :param reset_by_hand: whether a person set the offset of every input, and so began the application anew.
-    :param accepted: where an operator has reading go on since.
+    :param accepted: partition -> the offset from which an operator lets reading go on since.
     """
 
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -87,7 +89,7 @@ class PriorRuns:
     )
 
     def remembered(self, partition: TopicPartition) -> int | None:
-        """Return up to which offset runs have read a partition, None when nothing says."""
+        """Return the offset up to which runs have read a partition, None when no source tells it."""
         if partition in self.committed:
             return self.committed[partition].offset
         if self.unfinished_run:
@@ -97,7 +99,7 @@ class PriorRuns:
         return self.last_stops.get(partition)
 
     def was_read(self, partition: TopicPartition) -> bool:
-        """Whether some run has read a partition, as far as anything says."""
+        """Whether some run has read a partition, as far as any source tells."""
         return partition.partition < self.read.get(partition.topic, 0)
 
     @property
@@ -110,8 +112,8 @@ class PriorRuns:
         return partition in self.committed and not self.run_of(partition)
 
     def accepts(self, partition: TopicPartition, log_of: LogBounds) -> bool:
-        """Whether a person has reading go on at the committed offset: by our command, or at or before the
-        start of the log, which skips nothing that is there.
+        """Whether a person lets reading go on at the committed offset: by our command, or at or before the
+        start of the log, which skips no record that exists.
         """
         if not self.set_by_a_person(partition):
             return False
@@ -119,15 +121,16 @@ class PriorRuns:
         return at <= log_of.start or (known is not None and known.offset == at)
 
     def run_of(self, partition: TopicPartition) -> str:
-        """Return the run that has committed a partition's offset; empty if a person has."""
+        """Return the run that has committed a partition's offset; empty if a person has set it."""
         return self._metadata(partition).run_id
 
     def lost_slice(self, finished: Callable[[str], bool]) -> str:
-        """Return the run that had begun, and whose stop offsets are nowhere; empty if there is none.
+        """Return the run that had begun and whose stop offsets no topic holds any more; empty if there is
+        none.
 
         Begin commits the start of every partition under the run's id, so that offsets say which has begun.
 
-        :param finished: says whether the ledger has a run as finished.
+        :param finished: returns whether the ledger has a run as finished.
         """
         if not self.no_slice:
             return ""
@@ -137,7 +140,7 @@ class PriorRuns:
         return min((run_id for run_id in begun if not finished(run_id)), default="")
 
     def times_of(self, partition: TopicPartition) -> PartitionTimes:
-        """Return a partition's times where the next slice starts.
+        """Return a partition's times at the offset at which the next slice starts.
 
         They travel with the committed offset. One that expired, or that a person moved on, left them behind:
         what was read before it is still the past. One that a person moved back begins anew.
@@ -158,15 +161,15 @@ class PriorRuns:
         return self._metadata(partition).last_record if partition in self.committed else LastRecord()
 
     def metadata_of(self, partition: TopicPartition) -> OffsetMetadata | None:
-        """Return what a run has committed beside a partition's offset; None where it is gone, or a person set
-        the offset.
+        """Return the metadata that a run has committed beside a partition's offset; None where the offset is
+        gone, or a person set it.
         """
         if partition not in self.committed or self.set_by_a_person(partition):
             return None
         return self._metadata(partition)
 
     def ruled_out(self, partition: TopicPartition) -> tuple[GrowthKind, ...]:
-        """Return the kinds of growth that keys of a partition exclude, as tasks found."""
+        """Return the kinds of growth that keys of a partition exclude, as its tasks found."""
         return self._metadata(partition).ruled_out if partition in self.committed else ()
 
     def _metadata(self, partition: TopicPartition) -> OffsetMetadata:
@@ -254,8 +257,8 @@ def with_committed(
     A person who set the offset of every input has reset the application, even if a run was under way before.
     A repartition topic holds nothing between two runs, so that nothing is lost if it is created again.
 
-    :param topic_ids: of the topics as they are now.
-    :param partitions: of the sources as they are now.
+    :param topic_ids: topic -> its id now.
+    :param partitions: all partitions of the source topics now.
     """
     accepted = {
         tp: each
@@ -301,7 +304,7 @@ def _finished_stops(
 
     Of intermediates it knows what was reported only; the ledger knows how far they were read in the end.
 
-    :param prior: of the ledger.
+    :param prior: stop offsets by the ledger.
     """
     stops: dict[TopicPartition, int] = {}
     reported: dict[TopicPartition, int] = {}
@@ -328,8 +331,8 @@ def find_rewritten(
 ) -> list[Loss]:
     """Return the partitions whose log is not the one that runs have read; nothing is read without an epoch.
 
-    :param reader: read_committed; what it was assigned before is lost.
-    :param bounds: of partitions without losses
+    :param reader: reader of committed records; its earlier assignment is lost.
+    :param bounds: first and last offsets of the logs of partitions without losses
         (:func:`~airflow_kstreams.batch.run.begin.freeze.find_losses`).
     """
     return find_other_records(
@@ -353,9 +356,9 @@ def find_other_records(
 ) -> list[Loss]:
     """Return the partitions that hold other records before their committed offset than those that were read.
 
-    :param reader: read_committed; what it was assigned before is lost.
-    :param last: the last record before each committed offset; nothing is read where it is not known.
-    :param committed: the committed offsets.
+    :param reader: reader of committed records; its earlier assignment is lost.
+    :param last: last record before each committed offset; a partition where it is not known is not read.
+    :param committed: committed offset of each partition.
     :param logs: first offset and last stable offset of each log.
     """
     known = {tp: of for tp, of in sorted(last.items()) if of.known and of.offset >= logs[tp][0]}

@@ -1,4 +1,4 @@
-"""Joins the two logs of an application, the ledger and the metadata topic, into what is known of its runs.
+"""Joins the two logs of an application, the ledger and the metadata topic, into the facts of its runs.
 
 Rule: a command, an operator, a sensor's look or a coordinator's decision reads both logs once, joins them
 here, and asks this value from then on. The third place, the committed offsets, is read where it is needed,
@@ -49,7 +49,7 @@ class LastTasks:
     """The tasks of an application's last run, which may still be at work.
 
     :param transactional_ids: one per task; None when neither a run nor partition groups are recorded.
-    :param topologies: those that they may have run, where it is known.
+    :param topologies: topologies that these tasks may run, where they are known.
     """
 
     transactional_ids: tuple[str, ...] | None
@@ -60,8 +60,8 @@ class LastTasks:
 class RunFacts:
     """Holds the facts that ledger and metadata topic give of an application's runs.
 
-    :param application_id: the application.
-    :param ledger: its ledger, read before the metadata topic, or under the coordinator's claim.
+    :param application_id: id of the application.
+    :param ledger: the application's ledger, read before the metadata topic, or under the coordinator's claim.
     :param written: the content of the metadata topic, void or not.
     """
 
@@ -86,11 +86,11 @@ class RunFacts:
         """Read both logs without a claim, as far as they are stable.
 
         :param sources: topics that keys of a foreign writer may name.
-        :param unless_finished: a run of which the ledger may say that it is finished; the metadata topic is
-            not read then, and counts as that of a finished run.
-        :param ledger_wait_ms: open transactions may hide committed records of the ledger: the read waits so
-            long for their end; 0 takes what is stable.
-        :param metadata_wait_ms: the same for the metadata topic.
+        :param unless_finished: id of a run. If the ledger has it as finished, the metadata topic is not read,
+            and counts as that of a finished run.
+        :param ledger_wait_ms: milliseconds to wait for open transactions that hide committed records of the
+            ledger; 0 takes what is visible already.
+        :param metadata_wait_ms: the same wait for the metadata topic.
         :raises OpenTransactionError: a transaction that stays open hides committed records.
         :raises KafkaClientError: the broker does not answer, or a log cannot be read.
         """
