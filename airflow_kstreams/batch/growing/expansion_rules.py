@@ -36,15 +36,14 @@ from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPart
 class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The metadata of an offset that the catch-up commits.
 
-    :param before: the number of processors that the subtopology has now.
-    :param after: the number that it is to have.
-    :param topic_id: of the changelog that the offset is of.
-    :param stepped_ms: when the offset was committed, epoch milliseconds.
-    :param copied: entries that were written since it began; deletions among them.
-    :param copied_bytes: their size.
-    :param begun_ms: when the copy began, epoch milliseconds.
-    :param rate: records of the changelogs that its source was read by per second when it was last; 0 if that
-        is not known.
+    :param before: number of processors that the subtopology has now.
+    :param after: the processors that it is to have.
+    :param topic_id: id of the changelog topic whose offset this is.
+    :param stepped_ms: time at which the offset was committed, epoch milliseconds.
+    :param copied: number of entries written since the copy began, deletions among them.
+    :param copied_bytes: size of these entries.
+    :param begun_ms: time at which the copy began, epoch milliseconds.
+    :param rate: records per second at which the source's changelogs were read last; 0 if not known.
     """
 
     before: int
@@ -67,12 +66,12 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sources_of(self.after, self.before)
 
     def encode(self) -> str:
-        """Return the text that stands beside the offset."""
+        """Return the text for the metadata of the offset."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def decode(cls, text: str) -> Expansion | None:
-        """Read the text; None if it is none, as when the expansion was aborted."""
+        """Read the metadata of an offset; None if it names no expansion, as after an aborted one."""
         try:
             return decode_json(text, cls) if text else None
         except msgspec.MsgspecError:
@@ -80,9 +79,9 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def sources_of(after: Processors, before: int) -> dict[int, list[int]]:
-    """Return which processors new ones take keys from: source -> the new ones.
+    """Return the processors that new ones take keys from: source -> the new ones.
 
-    :param before: the number of processors before the expansion.
+    :param before: number of processors before the expansion.
     """
     found: dict[int, list[int]] = {}
     for processor in range(before, after.count):
@@ -91,15 +90,15 @@ def sources_of(after: Processors, before: int) -> dict[int, list[int]]:
 
 
 def positions_of(sub: SubtopologyPlan, sources: Iterable[int]) -> list[TopicPartition]:
-    """Return the partitions of which the catch-up has committed offsets."""
+    """Return the changelog partitions for which the catch-up commits offsets."""
     changelogs = sorted(sub.changelogs.values())
     return [TopicPartition(topic, source) for source in sources for topic in changelogs]
 
 
 def live(offset: CommittedOffset | None, entry: GroupedPartitions, changelog: str) -> Expansion | None:
-    """Return the expansion that an offset of the catch-up is of; None if it does not count any more.
+    """Return the expansion in the metadata of a catch-up's offset; None if it does not count any more.
 
-    :param entry: the groups of the subtopology as they are recorded.
+    :param entry: recorded partition groups of the subtopology.
     """
     found = None if offset is None else Expansion.decode(offset.metadata)
     if found is None or found.before != len(entry.by_group):
@@ -112,7 +111,7 @@ def under_way(
 ) -> Expansion | None:
     """Return the expansion of a subtopology that is under way, None if there is none.
 
-    :param committed: offsets of the group of the catch-up.
+    :param committed: committed offsets of the catch-up's consumer group.
     """
     found = (live(offset, entry, tp.topic) for tp, offset in sorted(committed.items()))
     return next((expansion for expansion in found if expansion is not None), None)
@@ -131,10 +130,10 @@ def first_sources(entry: GroupedPartitions) -> set[int]:
 
 
 def expanded(plan: TopologyPlan, sub: SubtopologyPlan, entry: GroupedPartitions, count: int) -> Processors:
-    """Return the processors of a subtopology that is to have so many.
+    """Return the processors of a subtopology that is to have ``count`` of them.
 
-    :param entry: its groups, with the kinds of growth that its topics' keys leave.
-    :raises TopologyError: it cannot have so many; with the way out.
+    :param entry: partition groups of the subtopology, with the kinds of growth that its topics' keys leave.
+    :raises TopologyError: it cannot have that many; the text gives the way out.
     """
     now = len(entry.by_group)
     what = f"subtopology {sub.id} of application {plan.application_id!r}"
@@ -180,7 +179,7 @@ def expanded(plan: TopologyPlan, sub: SubtopologyPlan, entry: GroupedPartitions,
 def refuse_unfit(plan: TopologyPlan, sub: SubtopologyPlan) -> None:
     """Refuse stores whose entries cannot follow their keys.
 
-    :raises TopologyError: there is one; it is named, with the reason.
+    :raises TopologyError: a store is unfit; the text names it, with the reason.
     """
     for topic in sorted(sub.changelogs.values()):
         keys = sub.entry_keys.get(topic)

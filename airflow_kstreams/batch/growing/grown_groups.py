@@ -50,9 +50,9 @@ from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 class Ancestor:
     """A partition that another one waits for.
 
-    :param partition: the partition.
-    :param position: up to where it is read; None if nothing says.
-    :param boundary: up to where it must be read first.
+    :param partition: topic and partition number.
+    :param position: offset up to which it is read; None if not known.
+    :param boundary: offset up to which it must be read first.
     """
 
     partition: TopicPartition
@@ -61,7 +61,7 @@ class Ancestor:
 
     @property
     def ahead(self) -> int:
-        """Offsets that are still to be read, at most."""
+        """Number of offsets that are still to be read, at most."""
         return max(0, self.boundary - (self.position or 0))
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Ancestor:
 class BlockedPartition:
     """A partition that waits for its ancestors.
 
-    :param partition: the partition.
+    :param partition: topic and partition number.
     :param subtopology: the id of the subtopology that reads the topic.
     :param group: its partition group, the number of its task.
     :param ancestors: partitions that it waits for, or waited for at the last look.
@@ -100,8 +100,8 @@ def blocked_partitions(
 ) -> list[BlockedPartition]:
     """Return the blocked partitions, sorted.
 
-    :param grouped: by subtopology id, with boundaries.
-    :param position: where a partition is read up to; None if nothing says.
+    :param grouped: subtopology id -> its groups, with boundaries.
+    :param position: returns the offset up to which a partition is read; None if not known.
     """
     found: list[BlockedPartition] = []
     for sub, entry in sorted(grouped.items()):
@@ -118,7 +118,7 @@ def blocked_partitions(
 
 
 def blocked_text(waits: Sequence[BlockedPartition]) -> str:
-    """Return which partitions wait for what, the first few by name."""
+    """Return a text that names the first few partitions that wait, each with the ancestors it waits for."""
     named = [f"{each.partition} waits for {', '.join(map(str, each.waits_for))}" for each in waits]
     return first_few(named, "; ")
 
@@ -128,8 +128,9 @@ def blocked_warnings(
 ) -> tuple[str, ...]:
     """Return a warning of the partitions that a run leaves to a later one, if there are any.
 
-    :param waits: as its begin found them.
-    :param stops: of the input partitions; topics that the application writes itself are read whole.
+    :param waits: blocked partitions, as the run's begin found them.
+    :param stops: stop offsets of the input partitions; topics that the application writes itself are read
+        whole.
     """
     if not waits:
         return ()
@@ -154,7 +155,7 @@ def bound_groups(
 ) -> dict[int, GroupedPartitions]:
     """Return the recorded groups that existing state depends on.
 
-    :param found: what the broker says of the recorded changelogs.
+    :param found: the broker's description of each recorded changelog that exists.
     """
     bound: dict[int, GroupedPartitions] = {}
     for sub in plan.subtopologies:
@@ -175,12 +176,13 @@ def known_growth(
     """Return the partition counts of every topic of which earlier ones are known: those that state was made
     by, else those that are given, else those that earlier runs have counted.
 
-    :param recorded: what earlier runs have counted.
+    :param recorded: assignment with the partition counts that earlier runs have recorded.
     :param bound: groups that existing state depends on.
-    :param given: first counts by the setting ``initial.partitions``.
-    :param found: what the broker says of the sources.
-    :raises ConfigError: it names topics that are no inputs, or is of no use to the partition grouper.
-    :raises TopologyError: it contradicts what is recorded.
+    :param given: topic -> its first partition count by the setting ``initial.partitions``.
+    :param found: the broker's description of each source topic.
+    :raises ConfigError: the setting names topics that are no inputs, or the partition grouper has no use for
+        it.
+    :raises TopologyError: the setting contradicts the recorded counts.
     """
     strange = sorted(given.keys() - {*plan.inputs})
     if strange:
@@ -234,8 +236,8 @@ def contradicted_counts(
 ) -> tuple[str, ...]:
     """Warn of first counts that are given and that earlier runs, which left no state, have not counted.
 
-    :param given: by the setting ``initial.partitions``.
-    :param found: what the broker says of the sources.
+    :param given: topic -> its first partition count by the setting ``initial.partitions``.
+    :param found: the broker's description of each source topic.
     """
     in_state = {topic for entry in bound.values() for topic in entry.partitions}
     return tuple(
@@ -258,8 +260,8 @@ def with_counts(
 ) -> Assignment:
     """Return the assignment with the counts of the topics that a run reads.
 
-    :param grouped: as the run finds them.
-    :param topic_ids: of all sources.
+    :param grouped: partition groups of each subtopology, as the run finds them.
+    :param topic_ids: id of every source topic.
     """
     topics = dict(recorded.topics)
     for entry in grouped:
@@ -287,7 +289,7 @@ def grown_groups(
     """Group the partitions of a subtopology by equal ids, those that came later with their ancestors.
 
     :param counts: partition count of every source topic.
-    :param known: as :func:`known_growth` returns it.
+    :param known: growth of each topic, as :func:`known_growth` returns it.
     :raises TopologyError: a topic has lost partitions.
     """
     partitions = {topic: counts[topic] for topic in sub.sources}
@@ -321,8 +323,8 @@ def grown_groups(
 
 
 def with_processors(entry: GroupedPartitions, processors: Processors | None) -> GroupedPartitions:
-    """Return a subtopology's partitions, grouped for so many processors; as many as there were partitions at
-    first if None.
+    """Return a subtopology's partitions grouped for a number of processors; for as many as there were
+    partitions at first if ``processors`` is None.
     """
     groups = _groups(entry.partitions, entry.grown, processors)
     return msgspec.structs.replace(
@@ -337,7 +339,7 @@ def without_kinds(
 ) -> dict[int, GroupedPartitions]:
     """Leave out the kinds of growth that keys have excluded.
 
-    :param ruled_out: by topic.
+    :param ruled_out: topic -> the kinds that its keys exclude.
     :raises TopologyError: no kind is left for a topic.
     """
     found: dict[int, GroupedPartitions] = {}
@@ -353,7 +355,7 @@ def without_kinds(
 
 
 def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyError:
-    """Return the error of a topic whose keys follow no way of growing that keeps them with their state."""
+    """Return the error of a topic that grew in no way that keeps its keys with their state."""
     counts = " -> ".join(map(str, history))
     return TopologyError(
         f"topic {topic} grew over {counts} partitions, and its keys lie neither where linear hashing over "
@@ -388,9 +390,9 @@ def with_boundaries(
 ) -> dict[int, GroupedPartitions]:
     """Return the groups with the boundaries that are still ahead.
 
-    :param bound: the recorded groups; a partition that they do not have is new.
+    :param bound: recorded groups; a partition that they do not have is new.
     :param highs: high watermarks, asked for in the order of :func:`levels`.
-    :param position: where a partition is read up to.
+    :param position: returns the offset up to which a partition is read.
     """
     found: dict[int, GroupedPartitions] = {}
     for sub, entry in grouped.items():
@@ -427,19 +429,19 @@ def with_boundaries(
 
 
 def in_use(growth: GrownTopic, number: int, last: int) -> bool:
-    """Whether producers know a partition that a topic has gained: something has come to one of those that it
-    gained then, or later.
+    """Whether producers know a partition that a topic has gained: a record has come to it, to one that was
+    gained with it, or to a later one.
 
-    :param number: of the partition.
-    :param last: the last partition that holds something; -1 if none does.
+    :param number: number of the partition.
+    :param last: the last partition of the topic that holds a record; -1 if none does.
     """
     return last >= max(count for count in growth.history if count <= number)
 
 
 def last_found(entry: GroupedPartitions, topic: str) -> int:
-    """Return the last partition of a grown topic in which a run has found anything; -1 if there is none.
+    """Return the last partition of a grown topic in which a run has found a record; -1 if there is none.
 
-    :param entry: the groups that the run has recorded.
+    :param entry: partition groups that the run has recorded.
     """
     empty = {*entry.found_empty}
     partitions = range(entry.grown[topic].history[-1])
@@ -457,8 +459,8 @@ def blocked(grouped: Iterable[GroupedPartitions]) -> set[TopicPartition]:
 
 
 def placements(plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]) -> dict[str, tuple[int, int]]:
-    """Return where the topology's own writers place keys in topics that it reads and that have grown, as
-    ``RunPlan`` has it: nothing is written to a blocked partition.
+    """Return the counts by which the topology's own writers place keys in topics that it reads and that have
+    grown, as ``RunPlan`` has them: nothing is written to a blocked partition.
     """
     found: dict[str, tuple[int, int]] = {}
     for entry in grouped.values():
@@ -508,7 +510,9 @@ def _groups(
 
 
 def _depths(grouped: Iterable[GroupedPartitions]) -> dict[TopicPartition, int]:
-    """Return how many generations of ancestors a partition has, at most; first ones are left out."""
+    """Return the number of generations of ancestors that each partition has, at most; first ones are left
+    out.
+    """
     depth: dict[TopicPartition, int] = {}
     for entry in grouped:
         for topic, growth in entry.grown.items():

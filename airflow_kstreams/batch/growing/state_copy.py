@@ -68,10 +68,10 @@ BATCH = 5_000
 class CopyWork:
     """The state to copy from one source.
 
-    :param sub: the subtopology's plan.
-    :param entry: its partition groups as they are recorded.
-    :param after: the processors that it is to have.
-    :param source: the processor to copy from.
+    :param sub: plan of the subtopology.
+    :param entry: recorded partition groups of the subtopology.
+    :param after: processors that the subtopology is to have.
+    :param source: number of the processor to copy from.
     """
 
     sub: SubtopologyPlan
@@ -93,9 +93,10 @@ class CopyWork:
 class StateCopy:
     """The copy of one source; a context manager that closes its clients.
 
-    :param work: what to copy.
-    :param clock: says how old a copy is.
-    :ivar positions: T2 by changelog partition, once it is open.
+    :param work: the source and the processors that take keys from it.
+    :param clock: clock by which the age of a copy is measured.
+    :ivar positions: changelog partition -> the offset at which its copy goes on (T2), once the copy is
+        claimed.
     """
 
     def __init__(
@@ -131,11 +132,11 @@ class StateCopy:
         self._closing.close()
 
     def claim(self) -> dict[TopicPartition, Expansion]:
-        """Claim the source's transactional id, and see how far it is copied.
+        """Claim the source's transactional id, and read how far the source is copied.
 
-        :return: the expansions that count, by changelog partition; a changelog of which nothing is copied
-            yet, or not in this expansion, is absent.
-        :raises KafkaClientError: the broker did not answer, or does not let this user see how long deletions
+        :return: changelog partition -> the expansion that counts; a changelog that is not copied yet, or was
+            copied for another expansion, is absent.
+        :raises KafkaClientError: the broker did not answer, or does not let this user read how long deletions
             are kept.
         """
         topics = [tp.topic for tp in self._partitions]
@@ -161,20 +162,21 @@ class StateCopy:
         return dict(self._told)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Return T1 of each changelog: where the source's partition ends, as far as it is committed."""
+        """Return T1 of each changelog: the end of the source's partition, as far as it is committed."""
         return self._admin.end_offsets(self._partitions, isolation="read_committed")
 
     def anew(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Return the changelogs whose copy must begin at their beginning.
+        """Return the changelogs whose copy must start again at their first offset.
 
-        :param ends: T1.
+        :param ends: changelog partition -> T1.
         """
         return [tp for tp in self._partitions if tp not in self._told or self._is_stale(tp, ends[tp])]
 
     def begin_anew(self, partitions: Sequence[TopicPartition]) -> None:
-        """Delete what the changelogs of the new processors hold, and set the copy to the beginning.
+        """Delete all entries in the new processors' partitions of changelogs, and set the copy to the first
+        offset.
 
-        :param partitions: of the changelogs that :meth:`anew` returns.
+        :param partitions: the source's partitions of these changelogs, as :meth:`anew` returns them.
         """
         for tp in partitions:
             self._clear(tp.topic)
@@ -193,10 +195,10 @@ class StateCopy:
             self._commit({}, dict(self.positions))
 
     def copy(self, ends: Mapping[TopicPartition, int], most: int = BATCH) -> Iterator[int]:
-        """Copy up to T1, transaction by transaction; how many records of the log each of them read.
+        """Copy up to T1 in transactions, and yield after each the number of log records that it read.
 
-        :param ends: T1.
-        :param most: records that a transaction reads.
+        :param ends: changelog partition -> T1.
+        :param most: most records that one transaction reads.
         :raises TopologyError: an entry's key cannot belong to the source: the store has other keys than the
             records.
         :raises TaskFencedError: another catch-up, or a begin, goes on with the copy.
@@ -226,12 +228,12 @@ class StateCopy:
         self._told, self.positions = {}, {}
 
     def clear(self) -> None:
-        """Delete what the changelogs of the new processors hold."""
+        """Delete all entries in the new processors' partitions of the changelogs."""
         for tp in self._partitions:
             self._clear(tp.topic)
 
     def _is_stale(self, tp: TopicPartition, end: int) -> bool:
-        """Whether deletions that are still to be copied may be gone."""
+        """Whether deletions that are still to be copied may be gone from the log."""
         age_ms = self._clock.now_ms() - self._told[tp].stepped_ms
         return self.positions[tp] < end and not abs(age_ms) < self._retention_ms[tp.topic] / 2
 
@@ -326,7 +328,7 @@ class StateCopy:
             yield writer
             writer.commit()
         except BaseException:
-            # What it left open would hide what others write, until the broker times it out.
+            # Records that it left open would hide what others write, until the broker times it out.
             with suppress(KStreamsError):
                 writer.abort()
             self._drop_writer()
@@ -346,11 +348,12 @@ class StateCopy:
 
 
 def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
-    """Return the hash that decides which processor an entry belongs to; None of one that stays where it is.
+    """Return the hash that decides to which processor an entry belongs; None for an entry that stays where it
+    is.
 
-    :param keys: what is known of the keys of its changelog.
-    :param key: of the changelog's record. One that is not of the store's format stays, too: the store says so
-        when it is restored.
+    :param keys: format of the keys in the entry's changelog; None if it is not known.
+    :param key: key of the changelog's record. A key that is not of the store's format stays, too: the store
+        refuses it when it is restored.
     """
     if keys is None or keys.unfit:
         return None
@@ -363,17 +366,18 @@ def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """The processors of a subtopology, as its entries find them.
+    """Tells which entries of a changelog belong to which processor of a subtopology.
 
-    :param processors: they say to which processor a key belongs.
-    :param entry_keys: by changelog topic. Entries of one whose keys do not tell stay where they are.
+    :param processors: the processors, which give the processor of a key's hash.
+    :param entry_keys: changelog topic -> format of its keys. Entries of a changelog whose keys do not tell
+        stay where they are.
     """
 
     processors: Processors
     entry_keys: Mapping[str, EntryKeys]
 
     def at_home(self, changelog: str, records: Sequence[Record], processor: int) -> Sequence[Record]:
-        """Return the records of a processor's changelog partition that are of keys that it still has."""
+        """Return the records of a processor's changelog partition whose keys the processor still has."""
         keys = self.entry_keys.get(changelog)
         return [
             record
@@ -383,8 +387,8 @@ class Homes:
         ]
 
 
-#: How the copy of a source ended: as far as the source went, or as was wanted; other processors are there by
-#: now; somebody else has claimed it.
+#: How the copy of a source ended: it came as far as the log or the caller let it; the subtopology has other
+#: processors now; another claim of the id fenced it.
 Ended = Literal["copied", "taken over", "fenced"]
 
 
@@ -392,10 +396,12 @@ class Copies(Protocol):
     """Copies state, in threads or elsewhere."""
 
     def copy(self, shares: Sequence[Sequence[CopyWork]], rate: float | None) -> Sequence[Ended]:
-        """Copy the state of sources as far as it is there, and return how the copy of each ended.
+        """Copy the state of sources up to the ends of their changelogs, and return how the copy of each
+        ended.
 
-        :param shares: what is copied side by side; the sources of a share follow each other.
-        :param rate: changelog records per second that each share reads; None for as fast as it goes.
+        :param shares: the work by share: shares are copied side by side, the sources of a share one after
+            another.
+        :param rate: changelog records per second that each share reads; None for no limit.
         :raises TopologyError: a store has other keys than the records.
         :raises KafkaClientError: the broker refuses, or does not answer.
         """
@@ -443,10 +449,10 @@ def copy_source(
     clock: Clock,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> Ended:
-    """Copy the state of one source as far as it is there.
+    """Copy the state of one source up to the ends of its changelogs.
 
-    :param rate: changelog records per second; None for as fast as it goes.
-    :param goes_on: asked after each transaction whether to make another one.
+    :param rate: changelog records per second; None for no limit.
+    :param goes_on: returns, after each transaction, whether to make another one.
     :raises TopologyError: a store has other keys than the records.
     :raises KafkaClientError: the broker refuses, or does not answer.
     """
@@ -457,7 +463,7 @@ def copy_source(
                 return "taken over"
             ends = copy.ends()
             copy.begin_anew(copy.anew(ends))
-            # A second's worth each, so that the pauses are short.
+            # Each transaction reads the records of one second, so that the pauses are short.
             most = BATCH if rate is None else min(BATCH, max(1, int(rate)))
             for records in copy.copy(ends, most):
                 if not goes_on():

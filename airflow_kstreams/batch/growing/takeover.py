@@ -1,4 +1,5 @@
-"""Takes over from processors whose keys new ones have caught up with ("partition and processor expansion").
+"""Takes over from processors with whose keys new processors have caught up ("partition and processor
+expansion").
 
 Rule: a begin takes an expansion over when (a) no task is at work, (b) every partition that the new
 processors will read waits for no other one any more: what its ancestors held before it has been read, by
@@ -58,9 +59,9 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
-#: How many sources are copied side by side.
+#: Number of sources that are copied side by side.
 _PARALLEL = 8
-#: How often a source is claimed whose producer may not be used again.
+#: Number of times that a source is claimed whose producer may not be used again.
 _CLAIMS = 3
 
 
@@ -85,17 +86,18 @@ class TakeoverCoordinator(Protocol):
     def committed_so_far(
         self, partitions: Collection[TopicPartition], *, group_id: str
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, without waiting for what open transactions hold."""
+        """Return the committed offsets of a group, without waiting for open transactions."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeovers:
-    """Says how a begin has treated the expansions that were under way.
+    """The outcome of a begin for the expansions that were under way.
 
     :param grouped: subtopology id -> groups of the processors that there are now.
-    :param expansions: by subtopology that has more processors now.
-    :param warnings: that they have, and why others have not.
+    :param expansions: subtopology id -> the expansion that this begin took over.
+    :param warnings: a line for each expansion that was taken over, and one with the reason for each that was
+        not.
     """
 
     grouped: Mapping[int, GroupedPartitions]
@@ -112,9 +114,9 @@ def take_over(
 ) -> Takeovers:
     """Take over every expansion that has caught up.
 
-    :param grouped: subtopology id -> the groups as this begin finds them.
-    :param bound: as earlier runs have recorded them.
-    :param committed: of all source partitions, when no task can move them.
+    :param grouped: subtopology id -> its groups, as this begin finds them.
+    :param bound: subtopology id -> its groups, as earlier runs have recorded them.
+    :param committed: committed offsets of all source partitions, read when no task can move them.
     :raises KafkaClientError: the broker did not answer, or refused.
     """
     now, taken, warnings = dict(grouped), dict[int, Expansion](), list[str]()
@@ -160,7 +162,7 @@ def take_over(
 def _copied_so_far(
     coordinator: TakeoverCoordinator, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Return the offsets of the catch-up, without waiting for what one that is alive has open."""
+    """Return the offsets of the catch-up, without waiting for open transactions of one that is running."""
     return coordinator.committed_so_far(partitions, group_id=catch_up_group(coordinator.application_id))
 
 
@@ -168,7 +170,7 @@ def _copied_so_far(
 class _Candidate:
     """An expansion that may be taken over.
 
-    :param entry: the groups of the subtopology as they are.
+    :param entry: partition groups of the subtopology now.
     """
 
     coordinator: TakeoverCoordinator
@@ -178,10 +180,10 @@ class _Candidate:
     expansion: Expansion
 
     def not_yet(self, before: GroupedPartitions, committed: Mapping[TopicPartition, CommittedOffset]) -> str:
-        """Return why this begin cannot take it over; empty if it can.
+        """Return the reason why this begin cannot take the expansion over; empty if it can.
 
-        :param before: the groups as they are recorded.
-        :param committed: of the source partitions.
+        :param before: recorded partition groups of the subtopology.
+        :param committed: committed offsets of the source partitions.
         """
         app, settings = self.plan.application_id, self.coordinator.settings
         try:
@@ -223,7 +225,9 @@ class _Candidate:
         return ""
 
     def copy_rest(self) -> str:
-        """Fence the producers that may write, copy up to T1, and return what prevents it, if anything."""
+        """Fence the producers that may write, copy up to T1, and return the obstacle; empty if
+        there is none.
+        """
         coordinator, sub, expansion = self.coordinator, self.sub, self.expansion
         add_partitions(coordinator.admin, sub, expansion.after.count)
         added = [f"{coordinator.application_id}-{sub.id}_{number}" for number in expansion.added]
@@ -251,7 +255,7 @@ class _Candidate:
     def _just_begun(
         self, reads: Collection[TopicPartition], before: GroupedPartitions
     ) -> set[TopicPartition]:
-        """Return the partitions in which no run has found anything, and which hold something by now."""
+        """Return the partitions in which no run has found a record, and which hold records by now."""
         empty = {*before.found_empty}
         found = [tp for tp in reads if str(tp) in empty]
         ends = self.coordinator.admin.end_offsets(found, isolation="read_uncommitted") if found else {}
