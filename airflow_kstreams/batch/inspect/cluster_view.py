@@ -41,7 +41,7 @@ _MAX_RECORDS = 10_000
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
-#: Topic id and last stable offset: what was read of a topic holds as long as they stay.
+#: Topic id and last stable offset: the content read from a topic holds as long as both stay.
 _Mark = tuple[str, int]
 
 
@@ -50,7 +50,7 @@ class ClusterView:
 
     A context manager; one thread at a time.
 
-    :param cluster: what to look at.
+    :param cluster: the cluster to look at.
     """
 
     def __init__(self, cluster: ClusterPort, *, clock: Clock | None = None) -> None:
@@ -59,7 +59,7 @@ class ClusterView:
         self._admin: AdminPort | None = None
         self._reader: ReaderPort | None = None
         self._groups: RoundMemory[str, ReaderPort] = RoundMemory()
-        #: One description, or none where there is no such topic.
+        #: One description in a tuple; an empty tuple where there is no such topic.
         self._described: RoundMemory[str, tuple[TopicDescription, ...]] = RoundMemory()
         self._ends: RoundMemory[TopicPartition, int] = RoundMemory()
         self._logs: RoundMemory[str, tuple[_Mark, object]] = RoundMemory()
@@ -75,14 +75,15 @@ class ClusterView:
         self.close()
 
     def close(self) -> None:
-        """Close the clients. What was seen stays; the next look makes new ones."""
+        """Close the clients. What they have read is kept; the next look makes new clients."""
         clients: list[AdminPort | ReaderPort] = [*self._groups.clear().values()]
         clients += [client for client in (self._admin, self._reader) if client is not None]
         self._admin = self._reader = None
         _close_all(clients)
 
     def refresh(self) -> None:
-        """Begin a round: forget what the last one did not look at, ask anew for the ends of the rest.
+        """Begin a round: forget the topics that no look of the last round needed, and ask anew for the ends
+        of the others.
 
         What cannot be asked for in one request is asked for when a condition needs it: a topic that cannot be
         read fails only the conditions that look at it.
@@ -110,7 +111,7 @@ class ClusterView:
     def refuse_lost_cluster(self, *topics: str) -> None:
         """Ask the cluster a plain question.
 
-        :param topics: about which, whether they exist or not.
+        :param topics: topics to ask about, whether they exist or not.
         :raises KafkaClientError: it does not answer.
         """
         try:
@@ -123,7 +124,7 @@ class ClusterView:
         return self._clock.now_ms()
 
     def ledger(self, application_id: str) -> Ledger:
-        """Return the application's ledger; what an open transaction hides is not in it yet."""
+        """Return the application's ledger, without records that an open transaction hides."""
         topic = ProtocolTopics(application_id).ledger
         # Single runs are asked for later, when the client of this round may be closed.
         known = self._logs.get(topic)
@@ -134,7 +135,7 @@ class ClusterView:
     def facts(self, application_id: str, *, unless_finished: str = "") -> RunFacts:
         """Join the ledger with the metadata topic, see :class:`RunFacts`.
 
-        :param unless_finished: a run; the metadata topic is not asked where the ledger has it as finished.
+        :param unless_finished: id of a run; if the ledger has it as finished, the metadata topic is not read.
         """
         ledger = self.ledger(application_id)
         if unless_finished and ledger.is_finished(unless_finished):
@@ -143,7 +144,7 @@ class ClusterView:
         return RunFacts(application_id, ledger, self._log(application_id, topic, read_metadata, absent=None))
 
     def group(self, application_id: str) -> ReaderPort:
-        """Return a reader that can say what the application's group committed."""
+        """Return a reader that gives the offsets committed by the application's group."""
         reader = self._groups.get(application_id)
         if reader is None:
             reader = self._cluster.reader(group_id=application_id)
@@ -206,10 +207,10 @@ class ClusterView:
         )
 
     def _log(self, application_id: str, topic: str, read_log: Callable[..., T], *, absent: T | None) -> T:
-        """Return what was read of a one-partition topic, read again if its end moved.
+        """Return the content of a one-partition topic, read again if its end has moved.
 
         :param read_log: :func:`read_ledger` or :func:`read_metadata`.
-        :param absent: what to return without the topic; None to ask ``read_log``.
+        :param absent: value to return if the topic does not exist; None to call ``read_log`` then.
         """
 
         def read() -> T:
@@ -229,7 +230,7 @@ class ClusterView:
         mark = (described.topic_id, self._ends_of([partition])[partition])
         kept = self._logs.get(topic)
         if kept is None or kept[0] != mark:
-            # What arrives after the mark was taken is read now, and once more next time.
+            # Records that arrive after the mark was taken are read now, and once more next time.
             kept = (mark, read())
             self._logs.put(topic, kept)
         return kept[1]  # type: ignore[return-value]  # what read() gave for this topic
@@ -277,12 +278,12 @@ def _close_all(clients: Iterable[AdminPort | ReaderPort]) -> None:
 class _Count:
     """Records of one partition counted so far.
 
-    :param processed: up to where runs had it; the first offset that counts is this, or the log's start after
-        it.
-    :param start: the first offset that counts.
-    :param position: where to go on.
-    :param count: records in ``[start, position)``.
-    :param oldest_ms: timestamp of the first one.
+    :param processed: offset up to which runs had processed the partition; counting starts there, or at the
+        log's start if that lies behind it.
+    :param start: first offset that is counted.
+    :param position: offset at which counting goes on.
+    :param count: number of records in ``[start, position)``.
+    :param oldest_ms: timestamp of the first of these records, epoch milliseconds.
     """
 
     processed: int
@@ -299,10 +300,10 @@ class _Count:
 class NewRecords(NamedTuple):
     """Records that no run has processed yet.
 
-    :param total: how many, counted no further than was asked for.
-    :param per_topic: the same per topic.
-    :param oldest_ms: smallest timestamp among the first ones of each partition, epoch milliseconds; None
-        without records.
+    :param total: number of records, counted no further than was asked for.
+    :param per_topic: topic -> number of its records.
+    :param oldest_ms: smallest timestamp among the first new records of the partitions, epoch milliseconds;
+        None without records.
     """
 
     total: int
@@ -313,8 +314,8 @@ class NewRecords(NamedTuple):
 class NewRecordCounts:
     """Counts that go on from round to round, as far as they are asked for.
 
-    :param admin: gives a client, where one is needed.
-    :param reader: the same; what it was assigned before is lost.
+    :param admin: returns an admin client, where one is needed.
+    :param reader: returns a reader, where one is needed; its earlier assignment is lost.
     """
 
     def __init__(
@@ -356,7 +357,7 @@ class NewRecordCounts:
         processed: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, _Count]:
-        """Return the counts kept of partitions, new ones in place of those that are stale."""
+        """Return the kept counts of partitions, with new counts in place of stale ones."""
         counts = {tp: self._counts.get((application_id, tp)) for tp in ends}
         kept = {
             tp: count
@@ -398,7 +399,7 @@ class NewRecordCounts:
 
 
 class RoundMemory(Generic[K, V]):
-    """A mapping that forgets what a whole round did not ask for.
+    """A mapping that forgets the keys that a whole round did not ask for.
 
     >>> seen = RoundMemory()
     >>> seen.put("a", 1)
@@ -418,13 +419,13 @@ class RoundMemory(Generic[K, V]):
         self._recalled: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
-        """Return what is kept under a key, None if nothing is; it is kept for the next round, too."""
+        """Return the value of a key, None without one; it is kept for the next round, too."""
         if key in self._recalled:
             self._asked.setdefault(key, self._recalled.pop(key))
         return self._asked.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Keep something that was asked for."""
+        """Keep the value of a key that was asked for."""
         self._asked[key] = value
 
     def recall(self, values: Mapping[K, V]) -> None:
@@ -434,7 +435,7 @@ class RoundMemory(Generic[K, V]):
     def next_round(self) -> dict[K, V]:
         """Begin a round.
 
-        :return: what the last one did not ask for, which is forgotten.
+        :return: the values that the last round did not ask for, which are forgotten.
         """
         forgotten, self._recalled, self._asked = self._recalled, self._asked, {}
         return forgotten
@@ -442,7 +443,7 @@ class RoundMemory(Generic[K, V]):
     def clear(self) -> dict[K, V]:
         """Forget everything.
 
-        :return: what was remembered.
+        :return: all values that were remembered.
         """
         forgotten = self._recalled | self._asked
         self._recalled, self._asked = {}, {}

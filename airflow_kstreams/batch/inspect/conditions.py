@@ -1,4 +1,5 @@
-"""Defines what a sensor can wait for, as plain data, and says of a view of the cluster whether it has come.
+"""Defines the conditions that a sensor can wait for, as plain data, and decides by a view of the cluster
+whether one holds.
 
 A condition asks a :class:`ClusterView` and nothing else. Sensors in a worker and triggers in the triggerer
 evaluate the same condition on views of their own, so deferred or not they give the same answer. All
@@ -42,11 +43,11 @@ Json = dict[str, Any]
 class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished"):
     """A run is in the ledger.
 
-    :param application_id: the application.
-    :param run_id: the run; None for the one that finished last.
-    :param interval_ms: data interval, epoch milliseconds, instead of the run's id.
-    :param allow_parked: whether the records that it left parked may be so still; else they must all be
-        processed, by runs after it.
+    :param application_id: id of the application.
+    :param run_id: id of the run; None for the run that finished last.
+    :param interval_ms: data interval of the run, ``(start, end)`` in epoch milliseconds, instead of its id.
+    :param allow_parked: whether the condition holds while records that the run left parked are still so; if
+        not, runs after it must have processed them all.
     """
 
     application_id: str
@@ -62,7 +63,9 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
         return f"{which} of application {self.application_id}{processed}"
 
     def evaluate(self, view: ClusterView) -> RunResult | None:
-        """Return the run's result once it is finished, and what it left parked is processed, if so asked."""
+        """Return the run's result once it is finished and, unless ``allow_parked``, all that it left parked
+        is processed.
+        """
         check_application_id(self.application_id)
         ledger = view.ledger(self.application_id)
         summary = self._find(ledger)
@@ -71,7 +74,9 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
         return result_of_summary(summary)
 
     def still_parked(self, view: ClusterView) -> str:
-        """Return what the finished run left parked, in words; empty if that is nothing, or is allowed."""
+        """Return a text on the records that the finished run left parked; empty if there are none, or they
+        are allowed.
+        """
         ledger = view.ledger(self.application_id)
         summary = None if self.allow_parked else self._find(ledger)
         return "" if summary is None else still_parked(ledger, summary)
@@ -89,10 +94,11 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
     continuous run moves, too; else where the last run stopped. Records that the last run left parked are
     enough, however few, once the first of them is due.
 
-    :param application_id: the application.
-    :param topics: its input topics; empty: those of its last run.
-    :param min_records: how many committed records are enough.
-    :param older_than_ms: age by the record's timestamp from which fewer are enough, too; None: none.
+    :param application_id: id of the application.
+    :param topics: names of its input topics; empty for those of its last run.
+    :param min_records: number of committed records that is enough.
+    :param older_than_ms: age in milliseconds, by its timestamp, from which one record is enough; None to wait
+        for ``min_records``.
     """
 
     application_id: str
@@ -105,7 +111,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         return f"{self.min_records} new records{aged} for application {self.application_id}"
 
     def evaluate(self, view: ClusterView) -> NewDataResult | None:
-        """Return what is new once it is enough."""
+        """Return the new records' counts once there are enough of them."""
         ledger, held, partitions = _inputs_seen(view, self.application_id, self.topics)
         processed = self._processed(view, ledger, held, partitions)
         found = view.new_records(self.application_id, partitions, processed, at_most=self.min_records)
@@ -123,8 +129,8 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         return found.total >= self.min_records or aged
 
     def _due(self, ledger: Ledger, now_ms: int) -> Mapping[str, int]:
-        """Return how many parked records wait for the next run, by retry topic, if the first of them is due.
-        What a continuous run has parked it works on itself.
+        """Return the number of parked records that wait for the next run, by retry topic, if the first of
+        them is due.
         """
         last = ledger.last()
         if last is None or ledger.current_continuous is not None:
@@ -138,7 +144,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
     def _processed(
         self, view: ClusterView, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return up to where runs have the partitions, the one under way included."""
+        """Return the offset up to which runs have read each partition, the run under way included."""
         stops = {} if held is None else {part.topic_partition: part.stop_offset for part in held.inputs}
         free = [tp for tp in partitions if tp not in stops]
         moving = ledger.current_continuous is not None
@@ -149,8 +155,8 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
 class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-offsets-reached"):
     """Every task of one subtopology is at its stop offsets, and has notified those that read what it wrote.
 
-    :param application_id: the application.
-    :param run_id: the run.
+    :param application_id: id of the application.
+    :param run_id: id of the run.
     :param subtopology: id of the subtopology, as ``airflow-kstreams describe`` shows it.
     """
 
@@ -189,14 +195,14 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
 
 
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
-    """An application has processed its inputs, but for so many records.
+    """An application has processed its inputs, but for at most ``max_records`` records.
 
     Processed is what lies before the committed offsets: a slice under way counts up to where its tasks have
     committed. It holds of a continuous application, too, which never finishes a run.
 
-    :param application_id: the application.
-    :param topics: its input topics; empty: those of its last run.
-    :param max_records: how many committed records may be left.
+    :param application_id: id of the application.
+    :param topics: names of its input topics; empty for those of its last run.
+    :param max_records: number of committed records that may be left.
     """
 
     application_id: str
@@ -207,7 +213,7 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
         return f"application {self.application_id} with {self.max_records} records left, or fewer"
 
     def evaluate(self, view: ClusterView) -> NewDataResult | None:
-        """Return what is left once it is little enough."""
+        """Return the counts of the records that are left once they are few enough."""
         ledger, _, partitions = _inputs_seen(view, self.application_id, self.topics)
         # Tasks commit all the time, and neither ledger nor metadata say so.
         committed = view.committed(self.application_id, partitions, moving=True)
@@ -226,7 +232,7 @@ def _inputs_seen(
 ) -> tuple[Ledger, Slice | None, list[TopicPartition]]:
     """Return the ledger, the slice under way, and the partitions of the inputs.
 
-    :param topics: the inputs; empty: those of the last run.
+    :param topics: names of the input topics; empty for those of the last run.
     """
     check_application_id(application_id)
     facts = view.facts(application_id)
@@ -249,8 +255,9 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
 
 
 def why_not(condition: Condition, view: ClusterView) -> str:
-    """Return why a condition does not hold yet: what is parked, and who holds the application's lease and
-    when it was renewed last; empty when neither is so. Whether the owner is alive, one look cannot say.
+    """Return the reasons for which a condition does not hold yet: the records that are parked, the owner of
+    the application's lease, and the time of its last renewal; empty when there are none. One look cannot say
+    whether the owner is alive.
     """
     parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""
     ledger = view.ledger(condition.application_id)
@@ -263,7 +270,7 @@ def why_not(condition: Condition, view: ClusterView) -> str:
 
 
 def condition_to_json(condition: Condition) -> Json:
-    """Return a condition as a trigger carries it."""
+    """Return a condition in the form that a trigger carries."""
     data: Json = msgspec.to_builtins(condition)
     return data
 
@@ -271,7 +278,7 @@ def condition_to_json(condition: Condition) -> Json:
 def condition_from_json(data: Json) -> Condition:
     """Return the condition that a trigger carries.
 
-    :raises ConfigError: this version does not know it.
+    :raises ConfigError: this version does not know the condition.
     """
     try:
         condition: Condition = convert(data, Condition, strict=False)
@@ -284,10 +291,10 @@ def condition_from_json(data: Json) -> Condition:
 
 
 def still_parked(ledger: Ledger, run: RunSummary) -> str:
-    """Return how many records are parked where, and when they are due; empty if all that a run left parked is
-    processed.
+    """Return a text with the number of parked records at each node, and the time at which they are due; empty
+    if all that a run left parked is processed.
 
-    :param run: finished.
+    :param run: a finished run.
     """
     parked = ledger.parked_since(run)
     last = ledger.last()

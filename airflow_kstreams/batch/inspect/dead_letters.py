@@ -35,13 +35,13 @@ class Fate(StrEnum):
 
     WAITING = "waiting"
     REPLAYED = "replayed"
-    #: It belongs to no consumed record, or does not hold all of it.
+    #: The letter belongs to no consumed record, or does not hold all of it.
     STAYS = "stays"
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLetter:
-    """A letter, and what replays do with it."""
+    """A letter, and the treatment of it by replays."""
 
     letter: Letter
     fate: Fate
@@ -52,10 +52,10 @@ class SeenLetter:
         return self.letter.record.timestamp()[1]
 
     def facts(self, *, values: bool) -> dict[str, str]:
-        """Return what the letter says of the failure, by the names of its headers.
+        """Return the facts of the failure that the letter's headers hold: name of the header -> text.
 
-        :param values: whether the exception's texts may quote the record; else what they quote that is not
-            of the program is ``***``.
+        :param values: whether the exception's texts may quote the record; otherwise every quotation that is
+            not of the program is shown as ``***``.
         """
         facts = dict(self.letter.facts)
         # A traceback's lines of the program are indented.
@@ -70,10 +70,11 @@ class SeenLetter:
 class LetterGroup:
     """Letters that failed alike.
 
-    :param topic: where their records were consumed; empty for timers and for records that are no letters.
-    :param node: that failed.
+    :param topic: topic from which the records were consumed; empty for timers and for records that are no
+        letters.
+    :param node: name of the node that failed.
     :param exception: class of the exception.
-    :param first_ms: time of the earliest one; with the next, of their records.
+    :param first_ms: time of the earliest record, epoch milliseconds; ``last_ms`` is that of the latest.
     """
 
     topic: str
@@ -99,7 +100,7 @@ class LettersSeen:
     """The letters of a dead-letter topic.
 
     :param topic: the dead-letter topic.
-    :param groups: the largest first.
+    :param groups: the groups, the largest first.
     :param newest: the letters with the latest times, the latest first.
     """
 
@@ -116,7 +117,7 @@ class LettersSeen:
 class DeadLetterTopic:
     """Looks at the dead-letter topic of an application. Writes nothing and claims nothing.
 
-    :param settings: of the application; they name the topic.
+    :param settings: settings of the application; they name the topic.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class DeadLetterTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LetterView:
-    """The topic at one moment, with what replays had done by then."""
+    """The topic at one moment, with the replays that were done by then."""
 
     topic: str
     log: LetterLog
@@ -216,7 +217,7 @@ class _LetterView:
         }
 
     def read(self, spans: Spans) -> Iterator[SeenLetter]:
-        """Read the letters of some spans, as far as the topic has them."""
+        """Read the letters of some offset ranges, as far as the topic has them."""
         whole = self.all
         within = {
             tp: (max(start, whole[tp][0]), min(stop, whole[tp][1]))
@@ -254,5 +255,5 @@ def _count(groups: dict[tuple[str, str, str], LetterGroup], seen: SeenLetter) ->
 
 
 def _place(seen: SeenLetter) -> tuple[int, int, int]:
-    """Return what letters are ordered by; no two have one partition and offset."""
+    """Return the sort key of a letter; no two letters have the same partition and offset."""
     return seen.timestamp_ms, seen.letter.record.partition(), seen.letter.record.offset()

@@ -37,14 +37,14 @@ _POLL_SECONDS = 0.5
 
 
 def finished_run(cluster: ClusterPort, application_id: str, run_id: str | None) -> RunSummary | None:
-    """Return what a run did, None while it is not finished.
+    """Return the summary of a finished run, None while it is not finished.
 
     What it has per task and partition is kept of the last runs only (``ledger.details.kept``): of an older
     one ``without_details`` is true.
 
-    :param cluster: where the application runs.
-    :param application_id: the application.
-    :param run_id: the run; None means the one that finished last.
+    :param cluster: the cluster where the application runs.
+    :param application_id: id of the application.
+    :param run_id: id of the run; None for the run that finished last.
     """
     # What an open transaction hides is not finished yet: a reader that decides nothing need not wait for it.
     with closing(cluster.reader(group_id=application_id)) as reader:
@@ -58,9 +58,9 @@ def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60
 
     Meant for small result topics: it reads from the log's start, without a group, and commits nothing.
 
-    :param cluster: where the topic is.
-    :param topic: its name; records without a key do not count.
-    :param timeout_seconds: how long reading may take.
+    :param cluster: the cluster that has the topic.
+    :param topic: name of the topic; records without a key do not count.
+    :param timeout_seconds: longest time to read, in seconds.
     :raises ConfigError: there is no such topic.
     :raises KafkaClientError: the broker does not answer, or the topic's end was not reached in time.
     """
@@ -107,7 +107,7 @@ _MAX_RECORDS = 1_000
 class _Cursor(msgspec.Struct, frozen=True):
     """The metadata of the cursor's offset.
 
-    :param topic_id: of the ledger; empty where another tool has set the cursor.
+    :param topic_id: topic id of the ledger; empty where another tool has set the cursor.
     """
 
     topic_id: str = ""
@@ -117,9 +117,9 @@ class FinishedRuns:
     """The finished runs of an application, in the order in which they finished; a context manager. One thread
     at a time.
 
-    :param cluster: where the application runs.
-    :param application_id: the application.
-    :param name: of the follower; each name has a cursor of its own.
+    :param cluster: the cluster where the application runs.
+    :param application_id: id of the application.
+    :param name: name of the follower; each name has a cursor of its own.
     :param from_start: whether a follower without a cursor gets the runs that have finished already.
     """
 
@@ -177,7 +177,8 @@ class FinishedRuns:
     def poll(self, timeout_seconds: float) -> list[tuple[int, RunSummary]]:
         """Wait for runs that finished.
 
-        :return: offset and summary of each, in order. A run that a reset took back is not among them.
+        :return: (offset, summary) of each run, in the order of the ledger. A run that a reset took back is
+            left out.
         :raises KafkaClientError: the ledger holds a record that no run wrote, or another version did; it is
             never passed over, because it could be a run.
         """
@@ -189,20 +190,20 @@ class FinishedRuns:
     def until_now(self) -> list[tuple[int, RunSummary]]:
         """Return the runs that have finished by now and are not taken care of; wait for no others.
 
-        :return: as :meth:`poll`.
+        :return: (offset, summary) of each run, as :meth:`poll` returns them.
         :raises KafkaClientError: as :meth:`poll`, or the ledger's end cannot be reached.
         """
         with closing(self._cluster.admin()) as admin:
             end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
         read = BoundedRead(self._open(), {self._partition: (self._cursor, end)})
         records = [record for fetched in read for record in chain.from_iterable(fetched.values())]
-        # What follows is for the next poll.
+        # Records behind the end are for the next poll.
         self.rewind(max(self._cursor, end))
         self._read_from = self._cursor
         return self._finished(records)
 
     def _finished(self, records: Iterable[Record]) -> list[tuple[int, RunSummary]]:
-        """Decode what was read; stop before what cannot be decoded."""
+        """Decode the records; stop before one that cannot be decoded."""
         found: dict[bytes, tuple[int, RunSummary]] = {}
         for record in records:
             if (record.key() or b"").startswith(DETAILS_KEY.encode()):
@@ -211,7 +212,7 @@ class FinishedRuns:
             try:
                 summary = decode_summary(record)
             except KafkaClientError:
-                # What lies before it is given first; it stays in the way.
+                # Runs before it are given first; the next poll meets it again.
                 self.rewind(record.offset())
                 if found:
                     break
@@ -253,7 +254,7 @@ class FinishedRuns:
         self._read_from, self._details = offset, []
 
     def _beginning(self, kept: CommittedOffset | None, start: int, end: int) -> int:
-        """Return where to begin in a ledger that holds ``[start, end)``."""
+        """Return the offset to begin at in a ledger that holds ``[start, end)``."""
         if kept is None:
             return start if self._from_start else end
         topic_id = _topic_id_in(kept.metadata)
@@ -276,14 +277,14 @@ def new_runs(cluster: ClusterPort, application_id: str, *, name: str) -> Iterato
     new name begins with the first run that the ledger still has. A run that a reset took back comes once
     more when it has finished anew.
 
-    :param cluster: where the application runs.
-    :param application_id: the application.
-    :param name: of who asks; each name has a cursor of its own, kept in Kafka as a consumer group's offset
-        (``APPLICATION-finished-runs-NAME``), and one process at a time.
+    :param cluster: the cluster where the application runs.
+    :param application_id: id of the application.
+    :param name: name of the follower; each name has a cursor of its own, kept in Kafka as a consumer group's
+        offset (``APPLICATION-finished-runs-NAME``), for one process at a time.
     :return: the ledger's entries, in the order in which the runs finished; empty if there is nothing new.
     :raises ConfigError: the application has no ledger yet.
     :raises KafkaClientError: the broker does not answer, or the ledger holds a record that no run wrote,
-        right behind what was seen.
+        right behind the cursor.
     """
     with FinishedRuns(cluster, application_id, name=name, from_start=True) as runs:
         found = runs.until_now()

@@ -48,23 +48,25 @@ _LAST_RUNS = 10
 class RunStatus:
     """State of an application.
 
-    :param state: folded from the metadata topic.
+    :param state: state of the application's batch runs, by the metadata topic.
     :param slice: the running slice, or the last finished one; None when there is none.
     :param continuous: the continuous run that was started last, if nothing else has run since.
     :param committed: committed offset of every source partition of the slice.
     :param lease: the lease that was not released; whether its owner is alive, one look cannot say.
-    :param lease_renewed_ms: when it was renewed last, epoch milliseconds by its owner's clock; 0 without one.
+    :param lease_renewed_ms: time at which the lease was renewed last, epoch milliseconds by its owner's
+        clock; 0 without a lease.
     :param runs: the last finished runs, oldest first, without their details.
     :param metadata: the metadata topic's records as readable lines, in log order.
     :param taken_back: runs that a reset took back and that have not finished again, the last few.
     :param reset: the last reset; None when a run has finished since, or there never was one.
-    :param positions: where the next run would start in the source partitions that are known: the committed
-        offset, else what the ledger remembers.
-    :param ends: last stable offset of those partitions that exist.
-    :param parked: what the tasks have parked as of their last commits, so far as none is open.
-    :param grouped: partition groups that state depends on, by subtopology id, as the last begin found them.
-    :param counts: partition count of the topics in question that exist.
-    :param expansions: processors that are on their way; None if this user may not see them.
+    :param positions: partition -> the offset at which the next run would start there: the committed offset,
+        or the one that the ledger remembers; only where one is known.
+    :param ends: last stable offset of these partitions, as far as they exist.
+    :param parked: records that the tasks have parked as of their last commits, open transactions left out.
+    :param grouped: subtopology id -> the partition groups that state depends on, as the last begin found
+        them.
+    :param counts: topic -> its partition count, for the topics of ``positions`` that exist.
+    :param expansions: processors whose state is being copied; None if this user may not see them.
     """
 
     application_id: str
@@ -87,7 +89,9 @@ class RunStatus:
 
     @property
     def blocked(self) -> list[BlockedPartition]:
-        """Partitions that wait for their ancestors, or that the next run reads because they do no longer."""
+        """Partitions that wait for their ancestors, and those that wait no longer and that the next run
+        reads.
+        """
         return blocked_partitions(self.grouped, self.positions.get)
 
     @property
@@ -100,13 +104,15 @@ class RunStatus:
 
     @property
     def parked_due_ms(self) -> int | None:
-        """When the first parked record is due, epoch milliseconds; None when none is, or it is not known."""
+        """Time at which the first parked record is due, epoch milliseconds; None when none is, or it is not
+        known.
+        """
         due = [OffsetMetadata.decode(offset.metadata).parked_due_ms for offset in self.committed.values()]
         return min((each for each in due if each is not None), default=None)
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """Offsets that the next run would find, by partition."""
+        """Number of offsets that the next run would find, by partition."""
         return {tp: max(0, end - self.positions[tp]) for tp, end in self.ends.items()}
 
 
@@ -134,7 +140,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
             if not (runs or partitions):
                 refuse_unknown_application(admin, application_id)
         if partitions:
-            # What a task's open transaction commits is not waited for.
+            # The command does not wait for a task's open transaction to commit its offsets.
             parking = parking_partitions(ledger.assignment, application_id)
             with closing(cluster.reader(group_id=application_id, isolation="read_uncommitted")) as reader:
                 offsets = reader.committed([*partitions, *({*parking} - {*partitions})])
@@ -168,7 +174,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
 def _expansions(
     cluster: ClusterPort, plan: TopologyPlan, ledger: Ledger, clock: Clock
 ) -> tuple[ProcessorPlan, ...] | None:
-    """Return the processors that are on their way, None where this user may not see them."""
+    """Return the processors whose state is being copied, None where this user may not see them."""
     settings = ApplicationSettings.parse(plan.application_id, {})
     try:
         with closing(CoordinatorSession(cluster, settings, clock=clock)) as session:
@@ -180,7 +186,7 @@ def _expansions(
 def _counts_and_ends(
     admin: AdminPort, partitions: Collection[TopicPartition]
 ) -> tuple[dict[str, int], dict[TopicPartition, int]]:
-    """Return how many partitions topics have, and the last stable offsets of those that exist."""
+    """Return the partition count of each topic, and the last stable offset of each partition that exists."""
     found = admin.describe_topics({tp.topic for tp in partitions})
     counts = {topic: description.partitions for topic, description in found.items()}
     there = [tp for tp in partitions if tp.partition < counts.get(tp.topic, 0)]
@@ -188,7 +194,7 @@ def _counts_and_ends(
 
 
 def _line(record: Record) -> str:
-    """Return a record as ``<key:value>`` in the spec's notation, with what our headers add."""
+    """Return a record as ``<key:value>`` in the spec's notation, with the content of our headers."""
     key = (record.key() or b"").decode(errors="replace")
     value = record.value()
     headers = dict(record.headers() or ())

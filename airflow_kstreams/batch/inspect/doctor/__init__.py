@@ -1,4 +1,5 @@
-"""Looks for what may break the promise, before it does: the cluster, the topics, the application's state.
+"""Looks for faults that may break the promise, before they do: in the cluster, the topics, the application's
+state.
 
 Only looks: it claims nothing, commits nothing and creates nothing. One module makes the checks of one kind;
 ``findings`` lists them and reads what they all look at.

@@ -29,8 +29,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 CLIENT_MAX_BYTES = 1_000_000
 _FIRST_GAP_MS = 24 * 3_600_000
 _GAPS = 50
-#: The modules of this folder whose function ``check`` yields the findings of what was seen, in the order in
-#: which an operator would mend what they find.
+#: The modules of this folder whose function ``check`` yields findings, in the order in which an operator
+#: would mend what they find.
 CHECKS = (
     "broker_checks",
     "topic_checks",
@@ -94,9 +94,9 @@ class Level(enum.Enum):
 class Finding:
     """The result of one check.
 
-    :param check: its name.
-    :param text: what was found, and what it means unless that is well.
-    :param fix: what to do; empty when there is nothing to do.
+    :param check: name of the check.
+    :param text: the finding, and its consequence unless all is well.
+    :param fix: the remedy; empty when there is nothing to do.
     """
 
     level: Level
@@ -123,8 +123,8 @@ def error(check: str, text: str, fix: str) -> Finding:
 def not_permitted(what: str, refused: KafkaClientError) -> Finding:
     """Build the finding of a check that this user may not make.
 
-    :param what: cannot be looked at.
-    :raises KafkaClientError: asking again may help.
+    :param what: subject of the sentence "... cannot be looked at", e.g. "the broker's settings".
+    :raises KafkaClientError: the error is one that may be gone on the next try.
     """
     if refused.is_retriable:
         raise refused
@@ -135,7 +135,7 @@ def not_permitted(what: str, refused: KafkaClientError) -> Finding:
 class Subject:
     """The application that the checks look at.
 
-    :param groups: asks the topology's own partition grouper; None when it has none.
+    :param groups: calls the topology's own partition grouper; None when it has none.
     :param gap_ms: longest time between two runs; None to take it from the ledger.
     :param producer_max_bytes: the client's ``message.max.bytes``.
     """
@@ -151,8 +151,8 @@ class Subject:
 class DoctorView:
     """The subject, and the cluster as it was read once for all checks.
 
-    :param topics: the application's topics and the brokers' own that exist, by name.
-    :param ledger: the application's.
+    :param topics: topic -> its description, for the application's topics and the brokers' own that exist.
+    :param ledger: ledger of the application.
     """
 
     subject: Subject
@@ -164,7 +164,7 @@ class DoctorView:
 
     @property
     def plan(self) -> TopologyPlan:
-        """The topology's."""
+        """The plan of the topology."""
         return self.subject.plan
 
     @property
@@ -179,12 +179,12 @@ class DoctorView:
 
 
 def names(topics: Iterable[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     return first_few(sorted(topics))
 
 
 def number(configs: Mapping[str, str], name: str) -> int | None:
-    """Return a setting as a number, None if the broker does not say."""
+    """Return a setting as a number, None if the broker does not give it."""
     try:
         return int(configs[name])
     except (KeyError, ValueError):
@@ -192,7 +192,7 @@ def number(configs: Mapping[str, str], name: str) -> int | None:
 
 
 def duration(milliseconds: float) -> str:
-    """Return a time in the unit that suits it."""
+    """Return a duration in the unit that suits it."""
     for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000)):
         if milliseconds >= 2 * size or unit == "s":
             return f"{milliseconds / size:.4g} {unit}"
@@ -202,6 +202,6 @@ def duration(milliseconds: float) -> str:
 def set_topic(topic: str, **configs: str) -> str:
     """Return the command that changes a topic's settings.
 
-    :param configs: dots as underscores.
+    :param configs: settings to change, with underscores for dots: ``retention_ms="1000"``.
     """
     return alter_command(topic, {name.replace("_", "."): value for name, value in configs.items()})

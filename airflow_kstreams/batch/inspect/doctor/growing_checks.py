@@ -41,7 +41,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import described_par
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind, places
 from airflow_kstreams.streams.ports import TopicPartition
 
-#: Records that are looked at: of a topic together, and of each partition at least.
+#: Number of records that are looked at: of a topic in all, and of each partition at least.
 _OF_TOPIC, _OF_PARTITION = 10_000, 20
 _READ_SECONDS = 15.0
 #: Bytes behind a key: none, the start of a window, the end and start of a session.
@@ -57,7 +57,7 @@ class _Key(NamedTuple):
 class _KeyVerdict(NamedTuple):
     """One way to read the keys of a topic.
 
-    :param astray: those that lie elsewhere, and where they might lie.
+    :param astray: keys that lie elsewhere than growth puts them, each with the partitions where it might lie.
     """
 
     kind: GrowthKind
@@ -138,7 +138,7 @@ def _judged_keys(topic: str, growth: GrownTopic, keys: Sequence[_Key]) -> Findin
 
 
 def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], tail: int) -> _KeyVerdict:
-    """Judge keys of which the last ``tail`` bytes do not count."""
+    """Judge keys whose last ``tail`` bytes do not count."""
     judged = [(key, places(key_hash(key.data[: len(key.data) - tail]), growth.history, kind)) for key in keys]
     return _KeyVerdict(
         kind,
@@ -148,8 +148,8 @@ def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], tail: i
 
 _CHECK = "more processors"
 _RETENTION = "delete.retention.ms"
-#: From so many runs on, which have left a partition where it is or have begun since the copies did, the check
-#: warns.
+#: The check warns from this number of runs on, which have left a partition unread or have begun since the
+#: copies did.
 _RUNS = 3
 _HOUR_MS = 3_600_000
 
@@ -191,9 +191,9 @@ def _judged_blocked(
 
 
 def _left(seen: DoctorView, blocked: Mapping[TopicPartition, int]) -> bool:
-    """Return whether each of the last runs has left one and the same partition where it is.
+    """Return whether each of the last runs has left one and the same partition at its offset.
 
-    :param blocked: where they are read up to.
+    :param blocked: blocked partition -> the offset up to which it is read.
     """
     last = seen.ledger.latest(_RUNS)
     left = {*blocked}
@@ -260,6 +260,6 @@ def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
 
 
 def _retention_ms(seen: DoctorView, plan: ProcessorPlan) -> float:
-    """Return how long deletions are kept, in the changelog that keeps them shortest."""
+    """Return the milliseconds for which deletions are kept, in the changelog that keeps them shortest."""
     found = seen.admin.topic_configs({each.changelog.topic for each in plan.sources}).found
     return min((int(of[_RETENTION]) for of in found.values() if _RETENTION in of), default=float("inf"))

@@ -64,13 +64,13 @@ def check(seen: DoctorView) -> Iterator[Finding]:
         found = _losses(seen, reader, facts)
         again = read()
         if found.level is Level.ERROR and again != facts:
-            # Runs went on between one look and the next, and what was compared is not of one moment.
+            # Runs went on between the looks, so the facts that were compared are not of one moment.
             found = _losses(seen, reader, again)
         yield found
 
 
 def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
-    """Report which driver works on the application, and which run is unfinished."""
+    """Report the driver that works on the application, and the run that is unfinished."""
     ledger = facts.ledger
     lease = ledger.held_lease
     if lease is not None:
@@ -138,7 +138,7 @@ def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:
 
 
 def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
-    """Check that changelogs are whole, by where they start and end."""
+    """Check by starts and ends that changelogs are whole."""
     found = seen.admin.describe_topics(seen.plan.changelogs)
     ids = {topic: description.topic_id for topic, description in found.items()}
     counts = {topic: description.partitions for topic, description in found.items()}
@@ -147,7 +147,7 @@ def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[L
 
 
 def _ahead(seen: DoctorView, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:
-    """Check that changelogs know of no later commits than the offsets, which are read after them."""
+    """Check that changelogs hold no later commit than the offsets, which are read after them."""
     committed = reader.committed(described_partitions(seen.topics, seen.plan.sources))
     return logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
 
@@ -184,7 +184,7 @@ def _between_runs(
     if vanished:
         return vanished
     ids = {topic: description.topic_id for topic, description in found.items()}
-    # What is not there is created by begin; it has no partitions to look at.
+    # A topic that does not exist is created by begin; it has no partitions to look at.
     topic_ids = {topic: ids.get(topic, "") for topic in plan.sources}
     prior = with_committed(prior, committed, plan, topic_ids, partitions=partitions)
     losses = find_lost_slice(prior, plan.application_id, finished=facts.ledger.is_finished)

@@ -30,9 +30,9 @@ from airflow_kstreams.streams.ports import TopicDescription
 #: The broker's default ``retention.ms``.
 _WEEK_MS = "604800000"
 _LAG = "min.compaction.lag.ms"
-#: How many of the last runs are looked at; the longest one counts.
+#: Number of the last runs that are looked at; the longest one counts.
 _WATCHED_RUNS = 50
-#: Of a run, before there was one.
+#: Length of a run that is assumed before there was one.
 _FIRST_RUN_MS = 24 * 3_600_000
 
 
@@ -81,9 +81,9 @@ _AFTER_DEFAULT_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """The topics of an application that exist, with what the broker says of them.
+    """The topics of an application that exist, with the broker's descriptions and settings of them.
 
-    :param configs: settings by name; absent where this user may not see them.
+    :param configs: topic -> setting -> value; topics whose settings this user may not see are absent.
     """
 
     seen: DoctorView
@@ -102,7 +102,7 @@ class Topics:
 
     @property
     def internal(self) -> Mapping[str, Mapping[str, str]]:
-        """The engine's own: name -> settings that it creates them with."""
+        """The engine's own topics: name -> settings that it creates them with."""
         return internal_settings(self.seen.plan)
 
     @property
@@ -114,7 +114,7 @@ class Topics:
         return [topic for topic in wanted if topic in self.found]
 
     def having(self, name: str, test: Callable[[str], bool]) -> list[str]:
-        """Return the topics of which a setting is known and passes a test."""
+        """Return the topics that have a setting whose value is known and passes a test."""
         return [t for t in self.all if name in self.configs.get(t, {}) and test(self.configs[t][name])]
 
 
@@ -123,7 +123,8 @@ class RecordTimes:
     """The distance of the records' times from the clock.
 
     :param oldest_ms: age of the oldest newest record of any input partition; None when no run has read one.
-    :param ahead_ms: how far the newest one lies ahead of the clock, 0 if none does.
+    :param ahead_ms: distance of the latest time from the clock, milliseconds into the future; 0 if none lies
+        there.
     """
 
     oldest_ms: int | None = None
@@ -157,13 +158,13 @@ def check(seen: DoctorView) -> Iterator[Finding]:
 
 
 def _configs(seen: DoctorView) -> tuple[Mapping[str, Mapping[str, str]], list[KafkaClientError]]:
-    """Return the settings of topics, and why some are missing."""
+    """Return the settings of topics, and the errors for topics whose settings are missing."""
     configs = seen.admin.topic_configs(seen.topics)
     return configs.found, [refused for _, refused in sorted(configs.refused.items())]
 
 
 def _record_times(seen: DoctorView) -> RecordTimes:
-    """Return how far the newest records that the last run read of the inputs lie from the clock."""
+    """Return the distance from the clock of the newest input records that the last run read."""
     now_ms = seen.clock.now_ms()
     latest = [
         times.latest_ms
@@ -272,8 +273,8 @@ def _retention(topics: Topics) -> Iterator[Finding]:
 
 
 def _age_ms(topics: Topics, topic: str) -> int:
-    """Return how old the newest records of a topic were when a run found new ones; 0 where their own times
-    do not count, or no such run is known.
+    """Return the age of a topic's newest records when a run found new ones, in milliseconds; 0 where their
+    own times do not count, or no such run is known.
     """
     ledger = topics.seen.ledger
     left = ledger.past.left.get(topic)
@@ -289,7 +290,7 @@ def _age_ms(topics: Topics, topic: str) -> int:
 
 
 def _outputs(topics: Topics) -> Iterator[Finding]:
-    """Check that outputs take and keep what runs write."""
+    """Check that outputs accept and keep the records that runs write."""
     seen = topics.seen
     largest, times = seen.subject.producer_max_bytes, _record_times(seen)
     written = [t for t in (*seen.plan.outputs, *topics.intermediates) if t in topics.configs]
@@ -347,7 +348,7 @@ def _output(
 
 
 def _internal(topics: Topics) -> Iterator[Finding]:
-    """Compare the engine's own topics with what it creates them with."""
+    """Compare the settings of the engine's own topics with those that it creates them with."""
     wrong: list[str] = []
     for topic, wanted in topics.internal.items():
         configs = topics.configs.get(topic)

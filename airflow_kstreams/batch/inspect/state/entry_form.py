@@ -33,7 +33,7 @@ from airflow_kstreams.streams.windows import Windowed
 
 _TIME = struct.Struct(">q")
 _TWO_TIMES = struct.Struct(">qq")
-#: Formats of windowed keys -> how many bytes the window takes.
+#: Format of windowed keys -> number of bytes of the window.
 _WINDOWS = {"time_windowed(": _TIME.size, "session_windowed(": _TWO_TIMES.size}
 
 
@@ -41,14 +41,15 @@ _WINDOWS = {"time_windowed(": _TIME.size, "session_windowed(": _TWO_TIMES.size}
 class StateEntry:
     """An entry of a store.
 
-    :param key: of the store, without a window.
-    :param value: its value; None of a version that is a deletion.
-    :param timestamp_ms: of the record that gave it this value, epoch milliseconds.
-    :param task_id: of the task that keeps it, ``<subtopology>_<group>``.
-    :param start_ms: first moment of its window or session; in the store of a join the time of the element.
-        None where there is no window. Of a version the moment it is valid from.
-    :param end_ms: first moment after the window, of a session the time of its last record, of a version the
-        time of the next one; None where there is none, or the store does not say.
+    :param key: key of the record in the store, without a window.
+    :param value: value of the entry; None for a version that is a deletion.
+    :param timestamp_ms: timestamp of the record that gave it this value, epoch milliseconds.
+    :param task_id: id of the task that keeps it, ``<subtopology>_<group>``.
+    :param start_ms: first moment of its window or session, epoch milliseconds; in the store of a join the
+        time of the element, for a version the moment from which it is valid. None where there is no window.
+    :param end_ms: first moment after the window, epoch milliseconds; for a session the time of its last
+        record, for a version the time of the next one. None where there is none, or the store does not hold
+        it.
     :param waits: whether an element of a join waits for a partner; None in other stores.
     """
 
@@ -75,12 +76,13 @@ class Content(NamedTuple):
 class EntryForm:
     """The form of a store's entries.
 
-    :param key_id: id of the serde that the keys alone are written in.
-    :param serialize_key: makes the bytes of a key without its window.
-    :param key_part: returns those bytes of a changelog's key; None of an entry without a key.
-    :param read: (changelog key, value) -> what they say.
-    :param moments: how many moments besides the key may be named to ask for an entry: its window's start and
-        end, the time of an element, the moment of a version.
+    :param key_id: id of the serde of the keys without their windows.
+    :param serialize_key: encodes a key without its window.
+    :param key_part: returns the bytes of a changelog key that are the key without its window; None for an
+        entry without a key.
+    :param read: decodes (changelog key, value).
+    :param moments: number of moments besides the key that may be named to ask for an entry: its window's
+        start and end, the time of an element, the moment of a version.
     """
 
     key_id: str
@@ -94,8 +96,8 @@ class EntryForm:
 def entry_form(spec: StoreSpec, window_ms: int | None) -> EntryForm:
     """Return the form of a store's entries.
 
-    :param spec: its serdes bound to the changelog.
-    :param window_ms: how long its windows are, None if they have no size, or it is not known.
+    :param spec: specification of the store, with its serdes bound to the changelog.
+    :param window_ms: size of its windows in milliseconds, None if they have no size, or it is not known.
     """
     keys = changelog_keys(spec)
     behind = next((size for prefix, size in _WINDOWS.items() if keys.id.startswith(prefix)), 0)
@@ -189,8 +191,8 @@ def _retry_form(spec: RetryStoreSpec, _: int | None) -> EntryForm:
 def read_entry(form: EntryForm, store: str, key: bytes, value: bytes) -> Content:
     """Read an entry.
 
-    :param store: its name, for the error.
-    :raises StateStoreError: it is not in the store's serdes.
+    :param store: name of the store, for the error.
+    :raises StateStoreError: the entry is not in the store's serdes.
     """
     try:
         return form.read(key, value)
@@ -228,8 +230,8 @@ def key_bytes_of_text(form: EntryForm, store: str, text: str) -> bytes:
     """Return the bytes of a key that is given as text: as it is where keys are text or bytes; else as JSON,
     or as it is where it is no JSON.
 
-    :param store: its name, for the error.
-    :raises ConfigError: the store's keys are none that the text could mean.
+    :param store: name of the store, for the error.
+    :raises ConfigError: the store has no keys that the text could mean.
     """
     failure: Exception | None = None
     for key in _meanings(form.key_id, text):
@@ -246,7 +248,7 @@ def key_bytes_of_text(form: EntryForm, store: str, text: str) -> bytes:
 
 
 def _meanings(key_id: str, text: str) -> Iterator[Any]:
-    """Yield what a text may mean, the likelier first."""
+    """Yield the objects that a text may mean, the likeliest first."""
     if key_id.startswith("bytes"):
         yield text.encode()
         return

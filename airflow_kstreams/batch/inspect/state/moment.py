@@ -1,4 +1,4 @@
-"""Says as of which moment an application's state was read.
+"""Tells the moment to which the state that was read belongs.
 
 Rule: the reader looks at the application twice, before it reads and after. If both looks find the same
 finished run, no run has begun between them, so no task has written state, and what was read is as that run
@@ -33,11 +33,12 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsOf:
-    """The moment as of which state was read.
+    """The moment to which state that was read belongs.
 
-    :param moment: the run, or reset, that was there.
-    :param run_id: the run that finished, or is under way; empty if there is none.
-    :param finished_ms: when it finished, epoch milliseconds; None of another one, and when that is not known.
+    :param moment: kind of the run, or reset, that was there.
+    :param run_id: id of the run that finished, or is under way; empty if there is none.
+    :param finished_ms: time at which the run finished, epoch milliseconds; None for a run that has not, and
+        when it is not known.
     """
 
     moment: Moment
@@ -68,7 +69,7 @@ class AsOf:
 
 
 def as_of(before: RunFacts, after: RunFacts) -> AsOf:
-    """Return as of which moment is what was read between two looks."""
+    """Return the moment to which state belongs that was read between two looks."""
     first, run_id = before.run_id, after.run_id
     run = after.ledger.current_continuous or before.ledger.current_continuous
     if run is not None:

@@ -51,7 +51,7 @@ from airflow_kstreams.streams.topology.topology import Topology
 CACHE_BYTES = 32 * 1024 * 1024
 _PAGE_BYTES = 16_384
 _WINDOW_SIZE = "size_ms="
-#: Called with how many offsets were read so far, and how many there are to read.
+#: Called with the number of offsets read so far, and the number to read in all.
 Progress = Callable[[int, int], None]
 
 
@@ -63,16 +63,17 @@ class StoredState:
     puts them. ``all`` gives every entry, task by task; ``find`` those of one key: one entry of a key-value
     store, several windows, sessions or elements of a join in other stores.
 
-    :param cluster: where the application runs, e.g. ``KafkaHook("kafka_default").cluster()``.
-    :param topology: of the application file: it knows the serdes.
-    :param application_id: the application.
+    :param cluster: the cluster where the application runs, e.g. ``KafkaHook("kafka_default").cluster()``.
+    :param topology: the topology of the application file, which has the serdes.
+    :param application_id: id of the application.
     :param store: name of the store.
-    :param clock: the machine's unless given.
-    :param progress: called with how many offsets were read so far, and how many there are to read.
-    :raises ConfigError: the topology has no such store, or no changelog of it; no run has made it yet.
+    :param clock: clock to go by; the machine's unless given.
+    :param progress: called with the number of offsets read so far, and the number to read in all.
+    :raises ConfigError: the topology has no such store, or the store has no changelog, or no run has created
+        it yet.
     :raises StateStoreError: its runs have written it with other serdes, or as another kind of store.
     :raises DataLossError: a part of the changelog was deleted or truncated; when it is read.
-    :raises KafkaClientError: the broker does not answer, or does not let this user read what is needed.
+    :raises KafkaClientError: the broker does not answer, or does not let this user read the topics.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, serdes
     >>> from airflow_kstreams.testing import InMemoryKafka
@@ -124,7 +125,7 @@ class StoredState:
         self._clients.close()
 
     def as_of(self) -> AsOf:
-        """Return as of which moment everything is that was read so far.
+        """Return the moment that all entries read so far belong to.
 
         :raises StateStoreError: a run that began meanwhile has moved keys to more processors.
         """
@@ -141,8 +142,8 @@ class StoredState:
         """Return the value of a key, None if there is none; of a versioned store the latest one, or the one
         of a moment.
 
-        :param window_ms: the window's start; of a session its start and end; of a versioned store a moment;
-            of the store of a join the time of an element.
+        :param window_ms: the window's start; for a session its start and end; for a versioned store a moment;
+            for the store of a join the time of an element; all in epoch milliseconds.
         :raises ConfigError: the store has windows, and none is named, or there are several elements; more is
             named than the store's entries have.
         """
@@ -174,10 +175,11 @@ class StoredState:
         return f"its entries are named by the key{moments or ' alone'}"
 
     def find(self, key: Any) -> list[StateEntry]:
-        """Return the entries of a key, in the order of windows or times; none if there is none.
+        """Return the entries of a key, in the order of windows or times; empty if the key has none.
 
-        :param key: without a window.
-        :raises StateStoreError: the store's key serde does not take it, or entries are not in its serdes.
+        :param key: the key as an object, without a window.
+        :raises StateStoreError: the store's key serde cannot encode the key, or entries are not in its
+            serdes.
         """
         try:
             wanted = self._form.serialize_key(key)
@@ -224,10 +226,10 @@ class StoredState:
             return RunFacts.read(self._cluster, app, admin=self._admin, reader=reader, clock=self._clock)
 
     def _written_groups(self) -> list[int]:
-        """Return the groups that have a part of the store.
+        """Return the groups whose changelog partition holds a part of the store.
 
         :raises ConfigError: there is no changelog.
-        :raises StateStoreError: it is not what the topology says.
+        :raises StateStoreError: the changelog is not the one that the topology describes.
         """
         topic = self._admin.describe_topics([self._changelog]).get(self._changelog)
         if topic is None:
@@ -274,9 +276,9 @@ class StoredState:
         return self._clients.enter_context(closing(reader))
 
     def _likely(self, key: bytes) -> list[int]:
-        """Return the groups in which a key is, if its producers place keys as Kafka does.
+        """Return the groups that may hold a key, if its producers place keys as Kafka does.
 
-        :param key: without a window.
+        :param key: bytes of the key, without a window.
         """
         keys = self._sub.entry_keys.get(self._changelog)
         recorded = self._recorded
@@ -303,8 +305,8 @@ class StoredState:
     def _read(self, group: int, groups: Sequence[int], wanted: bytes | None = None) -> Iterator[StateEntry]:
         """Read a task's part of the store.
 
-        :param groups: all that are to be read, for the progress.
-        :param wanted: leaves out the entries of other keys.
+        :param groups: all groups that are to be read, for the progress.
+        :param wanted: bytes of the only key whose entries are wanted; None for all entries.
         """
         partition = TopicPartition(self._changelog, group)
         if group == groups[0]:
@@ -328,9 +330,9 @@ class StoredState:
             position = end
 
     def _refuse_lost(self, partition: TopicPartition, log_start: int) -> None:
-        """Refuse a part of the changelog that does not hold all that runs have written.
+        """Refuse a part of the changelog that does not hold all records that runs have written.
 
-        :raises DataLossError: as a run would.
+        :raises DataLossError: records are gone, as a run would refuse them.
         """
         recorded = self._first.ledger.changelog_ends
         state = None if recorded is None else recorded.changelogs.get(partition.topic)
@@ -356,7 +358,7 @@ class StoredState:
         return self._admin.end_offsets(partitions, isolation="read_committed")
 
     def _expect(self, groups: Sequence[int]) -> None:
-        """Add what is to be read to the progress."""
+        """Add the offsets that are to be read to the progress."""
         self._total += sum(self._ends([TopicPartition(self._changelog, group) for group in groups]).values())
 
     def _step(self, offsets: int) -> None:
@@ -382,7 +384,7 @@ def _found(
 
 
 def _valid(entry: StateEntry, as_of_ms: int | None = None) -> bool:
-    """Return whether a version is the one of a moment, the latest if none is given."""
+    """Return whether a version is the one of a moment; without a moment, whether it is the latest."""
     if as_of_ms is None:
         return entry.end_ms is None
     return (entry.start_ms or 0) <= as_of_ms and (entry.end_ms is None or as_of_ms < entry.end_ms)
@@ -391,7 +393,7 @@ def _valid(entry: StateEntry, as_of_ms: int | None = None) -> bool:
 def _form(spec: StoreSpec, state_kind: str) -> EntryForm:
     """Return the form of a store's entries.
 
-    :param state_kind: as the plan has it: the kind of store, and the windows it was folded by.
+    :param state_kind: state kind as the plan has it: the kind of store, and the windows it was folded by.
     """
     sizes = [int(word.removeprefix(_WINDOW_SIZE)) for word in state_kind.split() if _WINDOW_SIZE in word]
     return entry_form(spec, sizes[0] if sizes else None)
@@ -403,7 +405,7 @@ def _recorded(seen: RunFacts, changelog: str) -> GroupedPartitions | None:
 
 
 def _tasks(recorded: GroupedPartitions | None) -> tuple[int, Processors | None]:
-    """Return what decides where an entry lies."""
+    """Return the facts that decide in which partition an entry lies: number of groups, and processors."""
     return (0, None) if recorded is None else (len(recorded.by_group), recorded.processors)
 
 
@@ -412,9 +414,9 @@ def _unseen(done: int, total: int) -> None:
 
 
 class LogFold:
-    """A context manager that gives the space back.
+    """The newest value of each key of a log, in a temporary database; a context manager that frees its space.
 
-    :param key_part: the part of a record's key to ask for, see :meth:`add`.
+    :param key_part: returns the part of a record's key that :meth:`add` compares.
     """
 
     def __init__(self, key_part: Callable[[bytes], bytes | None]) -> None:
@@ -439,7 +441,7 @@ class LogFold:
     def add(self, records: Sequence[Record], wanted: bytes | None = None) -> None:
         """Apply records in their order.
 
-        :param wanted: leaves out records whose keys have another part.
+        :param wanted: the part that keys must have for their records to be applied; None for all records.
         :raises StateStoreError: the temporary folder has no room.
         """
         newest: dict[bytes, tuple[bytes | None, int]] = {}
