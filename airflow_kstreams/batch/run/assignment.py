@@ -59,10 +59,10 @@ def group_sources(
     """Group the source partitions of every subtopology.
 
     :param counts: partition count of every source topic.
-    :param ask: needed only when the plan has a partition grouper of the user's own.
-    :param known: the earlier counts of topics, where they are known.
+    :param ask: calls the partition grouper of the user; needed only when the plan has one.
+    :param known: topic -> its earlier partition counts, where they are known.
     :param bound: groups that existing state depends on.
-    :return: by subtopology id, changelogs not filled in yet.
+    :return: subtopology id -> its groups, with changelogs not filled in yet.
     :raises ConfigError: the plan's groups cannot be asked for.
     :raises TopologyError: the user's grouper fails.
     """
@@ -111,12 +111,12 @@ def refuse_regrouping(
     *,
     keys_may_move: bool,
 ) -> None:
-    """Compare a new slice with what existing state depends on: its groups, and what its entries mean.
+    """Compare the groups of a new slice, and the meaning of its stores' entries, with the state that exists.
 
-    :param grouped: with the changelogs that exist.
-    :param keys_may_move: whether growth that moves keys is only warned of.
+    :param grouped: subtopology id -> its groups, with the changelogs that exist.
+    :param keys_may_move: whether growth that moves keys leads to a warning instead of an error.
     :raises TopologyError: a partition or the keys of a grown topic moved, a partition would open a new group,
-        or a store is of another kind or has other serdes; with the way out.
+        or a store is of another kind or has other serdes; the text gives the way out.
     """
     for sub in plan.subtopologies:
         now = grouped[sub.id]
@@ -151,7 +151,9 @@ def _refuse_other_state(plan: TopologyPlan, before: GroupedPartitions, now: Grou
 def _refuse_untold(
     plan: TopologyPlan, sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions
 ) -> None:
-    """Refuse state that some entries have moved away from, where it cannot be told any more which."""
+    """Refuse state that some entries have moved away from, where these can no longer be told from
+    the others.
+    """
     for topic in before.moved_from:
         keys = sub.entry_keys.get(topic)
         same = before.changelogs.get(topic) == now.changelogs.get(topic, "")
@@ -167,9 +169,9 @@ def _refuse_untold(
 def next_assignment(
     recorded: Assignment, grouped: Mapping[int, GroupedPartitions], *, run_id: str
 ) -> Assignment:
-    """Return what to record for a new slice: what is recorded, unless the groups are others.
+    """Return the assignment to record for a new slice: the recorded one, unless the groups differ.
 
-    :param grouped: with every changelog.
+    :param grouped: subtopology id -> its groups, with every changelog.
     """
     current = {str(sub): entry for sub, entry in grouped.items()}
     known = {changelog for entry in current.values() for changelog in entry.changelogs}
@@ -240,7 +242,7 @@ def _refuse_other_number(
 
 
 def _through_repartition(plan: TopologyPlan) -> str:
-    """Say how all records of a key, which lie in several groups, come to one task."""
+    """Return the advice by which all records of a key, which lie in several groups, come to one task."""
     return f"read it through repartition(n), and start over with empty state: {plan.start_over_command}"
 
 

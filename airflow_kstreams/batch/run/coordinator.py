@@ -100,7 +100,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 _WRITES = 3
-#: After these it is not known, but can be found out, whether a write came through.
+#: After these errors it is not known whether a write came through; a read after another claim tells.
 _DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
 
 
@@ -119,11 +119,11 @@ class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
 class Coordinator:
     """Coordinates the runs of one application. Close it after use.
 
-    :param cluster: where everything is kept.
-    :param settings: the application's settings.
-    :param clock: the machine's unless given.
-    :ivar session: its clients, and what it reads and writes with them.
-    :ivar lease: the lease that :meth:`begin` took, to be renewed and given up.
+    :param cluster: the cluster that holds all topics.
+    :param settings: settings of the application.
+    :param clock: clock to go by; the machine's unless given.
+    :ivar session: clients of the coordinator, and its reads and writes.
+    :ivar lease: the lease that :meth:`begin` took, which has to be renewed and given up.
     """
 
     def __init__(
@@ -146,17 +146,17 @@ class Coordinator:
         interval_ms: tuple[int, int] | None = None,
         dag_id: str = "",
     ) -> BeginResult:
-        """Begin a run, or find what it, or an older one, has begun already.
+        """Begin a run, or find the slice that it, or an older run, has begun already.
 
         :param order: (clear number, try number); a higher one of the same run claims it.
-        :param owner: names the caller in messages.
+        :param owner: name of the caller for messages.
         :param hold_lease: whether to take the lease, as a driver does; without it the slice waits for a
             driver.
-        :param groups: asks the topology's own partition grouper for the groups, given partition counts;
-            needed only by a plan that names one, and called only when a new slice is made.
-        :param interval_ms: data interval of the run, epoch milliseconds; kept in the ledger, and decides what
-            is read if ``autostop.at`` says so.
-        :param dag_id: the DAG whose run it is; kept in the ledger.
+        :param groups: calls the topology's own partition grouper with the partition counts; needed only by a
+            plan that names one, and called only when a new slice is made.
+        :param interval_ms: data interval of the run, epoch milliseconds; kept in the ledger, and bounds the
+            slice if ``autostop.at`` says so.
+        :param dag_id: the DAG that starts the run; kept in the ledger.
         :raises ConfigError: transactions could not last as long as the settings say, the run id cannot be
             used, the run goes by its data interval and has none, or it is finished and was other work.
         :raises RunBusyError: another owner is alive, as its renewals show, or won a race; or the application
@@ -164,8 +164,8 @@ class Coordinator:
         :raises TopologyError: topics or partition groups do not fit, internal topics are another
             application's, the unfinished slice belongs to another topology, or the finished run does and the
             settings forbid that.
-        :raises DataLossError: what the run would start at is gone, or a topic of the unfinished slice was
-            created again, or state, ledger or metadata topic are not whole.
+        :raises DataLossError: records at which the run would start are gone, or a topic of the unfinished
+            slice was created again, or state, ledger or metadata topic are not whole.
         """
         check_run_id(run_id)
         check_interval(self._settings, run_id, interval_ms)
@@ -198,8 +198,8 @@ class Coordinator:
 
         The block decides from the ledger that it gets, refuses the caller again by it, and writes once.
 
-        :param ledger: as it was read without waiting.
-        :param ensure_topics: creates the protocol's topics that the run needs.
+        :param ledger: the ledger, read without waiting.
+        :param ensure_topics: function that creates the protocol's topics that the run needs.
         :raises ConfigError: transactions could not last as long as the settings say.
         :raises RunBusyError: another owner is alive, as its renewals show, or won a race.
         """
@@ -223,18 +223,19 @@ class Coordinator:
         return shares_of(slice_, subtopology_id, left, folded=folded)
 
     def finished(self, run_id: str) -> RunSummary | None:
-        """Return the summary of a run that has finished, as far as can be seen without waiting."""
+        """Return the summary of a run that has finished, as far as it is visible without waiting."""
         return _finished_run(self.session.read_ledger(wait_ms=0), run_id)
 
     def finish(self, run_id: str, *, reports: Collection[TaskReport] = ()) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
-        :param reports: reports of the tasks, as their driver has them: with the time of their last commits.
+        :param reports: reports that the tasks have sent to their driver, which contain the time of their last
+            commits.
         :raises RunBusyError: another run's owner is alive, as its renewals show.
         :raises UpstreamNotDoneError: done notifications are missing.
         :raises RunError: the run has no slice, or a partition is not at its stop offset.
-        :raises DataLossError: a topic is not the one the run began with.
-        :raises RunSupersededError: another driver has taken the run over.
+        :raises DataLossError: a topic is not the one that the run began with.
+        :raises RunSupersededError: another driver has claimed the run.
         """
         check_run_id(run_id)
         caller = Claimant(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
@@ -344,7 +345,7 @@ class Coordinator:
         return BeginResult(slice=new.slice, created=True)
 
     def _begun(self, ledger: Ledger, new: NewSlice) -> LedgerChange | None:
-        """Return what a new slice changes in the ledger, None if nothing but the lease."""
+        """Return the changes that a new slice makes in the ledger, None if nothing but the lease changes."""
         after = dataclasses.replace(
             ledger,
             assignment=new.assignment,
@@ -455,8 +456,9 @@ def frozen_upstream(
 ) -> Folded:
     """Freeze the stops of the intermediate topics that a subtopology reads, unless they are frozen.
 
-    :return: what the metadata topic says then.
-    :raises UpstreamNotDoneError: it is too early, or the metadata topic holds another slice.
+    :return: the content of the metadata topic after that.
+    :raises UpstreamNotDoneError: a subtopology before this one is not done, or the metadata topic holds
+        another slice.
     :raises RunSupersededError: another driver owns the slice.
     """
     for writes_left in reversed(range(_WRITES)):
@@ -482,7 +484,7 @@ def frozen_upstream(
 
 
 def _refuse_other_slice(folded: Folded, slice_: Slice) -> None:
-    """Refuse to judge a slice by what another one left."""
+    """Refuse to judge a slice by a metadata topic that holds another one."""
     found = folded.slice
     if found is None or folded.state is RunState.NEW or found.run_id != slice_.run_id:
         what = "no slice" if found is None else f"run {found.run_id!r}, {folded.state.value}"

@@ -1,5 +1,5 @@
-"""Holds the coordinator's clients, and what it reads and writes with them: one admin, one reader of the
-group, one writer under ``<app>-coordinator``.
+"""Holds the coordinator's clients, and reads and writes with them: one admin, one reader of the group, one
+writer under ``<app>-coordinator``.
 
 Only the coordinator that has initialised that transactional id last can write markers, slices and leases:
 the id is the mutual exclusion of coordinators. So between :meth:`CoordinatorSession.claim` and another
@@ -51,14 +51,14 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 class CoordinatorSession:
     """Makes the coordinator's clients when first needed. Safe to use from several threads.
 
-    :ivar reading: held while the reader is used.
-    :ivar writing: held while the transactional id is claimed or used. Who claims it, reads, and then writes
-        holds it all the while: another thread must not write under a claim whose meaning is not looked up
-        yet. Taken before ``reading``, never after.
+    :ivar reading: lock that is held while the reader is used.
+    :ivar writing: lock that is held while the transactional id is claimed or used. A thread that claims it,
+        reads, and then writes holds the lock all the while: another thread must not write under a claim whose
+        meaning is not looked up yet. Taken before ``reading``, never after.
 
-    :param cluster: where everything is kept.
-    :param settings: the application's.
-    :param clock: the machine's unless given.
+    :param cluster: the cluster that holds all topics.
+    :param settings: settings of the application.
+    :param clock: clock to go by; the machine's unless given.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class CoordinatorSession:
         """
         with self.writing:
             self._drop_writer()
-            # What the ledger holds by now, only reading it tells.
+            # The ledger may have grown; only reading it tells.
             self._checkpoint, self._next_offset = None, -1
             await_leaders(self.admin, ProtocolTopics(self.application_id).protocol)
             writer = self._cluster.writer(
@@ -154,13 +154,13 @@ class CoordinatorSession:
     ) -> RunSummary | None:
         """Write records and offsets in one transaction.
 
-        :param records: of the metadata topic.
-        :param ledger: the changes to the ledger, which must have been read since the claim.
-        :param lease: written to the ledger, naming the last checkpoint.
-        :return: the run that the change finishes, as it is found from now on.
+        :param records: records of the metadata topic.
+        :param ledger: changes to the ledger, which must have been read since the claim.
+        :param lease: lease to write to the ledger, naming the last checkpoint.
+        :return: the run that the change finishes, as the ledger gives it from now on.
         :raises TaskFencedError: another coordinator claimed the transactional id.
-        :raises KafkaClientError: the client failed; if that was in the commit the outcome is unknown, and
-            what reads the topics after the next :meth:`claim` sees it.
+        :raises KafkaClientError: the client failed; if that was in the commit the outcome is unknown, and a
+            read after the next :meth:`claim` shows it.
         """
         with self.writing:
             writer = self._writer
@@ -191,8 +191,8 @@ class CoordinatorSession:
     def _in_ledger(
         self, change: LedgerChange | None, lease: Lease | None
     ) -> tuple[list[MetadataRecord], tuple[int, int] | None, RunSummary | None]:
-        """Return the ledger's records of a transaction, where the last checkpoint is after it, and the run
-        that it finishes.
+        """Return the ledger's records of a transaction, the place of the last checkpoint after it, and the
+        run that it finishes.
         """
         records, checkpoint, finished = list[MetadataRecord](), self._checkpoint, None
         if change is not None:
@@ -214,8 +214,9 @@ class CoordinatorSession:
     ) -> Folded:
         """Read the metadata topic to its end; what was read before is not fetched again.
 
-        :param plan: whose sources a foreign writer's keys may name; None leaves those keys out.
-        :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
+        :param plan: plan whose sources a foreign writer's keys may name; None leaves those keys out.
+        :param wait_ms: milliseconds to wait for open transactions that hide committed records; 0 takes what
+            is visible already.
         """
         with self.reading:
             return self._metadata.read(
@@ -228,9 +229,9 @@ class CoordinatorSession:
     def read_ledger(self, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS) -> Ledger:
         """Read the ledger to its end.
 
-        :param wait_ms: as for :meth:`read_metadata`.
+        :param wait_ms: milliseconds to wait, as for :meth:`read_metadata`.
         """
-        # Under a claim, what was read is where the next write goes on: no other thread may write meanwhile.
+        # Under a claim the next write goes on where this read ends: no other thread may write meanwhile.
         with self.writing if self.claimed and wait_ms else nullcontext(), self.reading:
             ledger = read_ledger(
                 self._cluster,
@@ -261,10 +262,10 @@ class CoordinatorSession:
             return self.read_metadata(plan)
 
     def refuse_others_topic(self, ledger: Ledger, plan: TopologyPlan | None) -> None:
-        """Refuse to take a metadata topic of somebody else's for the application's.
+        """Refuse a metadata topic that belongs to another program.
 
-        :param plan: whose sources a foreign writer's keys may name; None for any topic's.
-        :raises ConfigError: it is somebody else's.
+        :param plan: plan whose sources a foreign writer's keys may name; None if they may name any topic.
+        :raises ConfigError: the topic belongs to another program.
         """
 
         def read_by(plan: TopologyPlan) -> Collection[str]:
@@ -301,7 +302,7 @@ class CoordinatorSession:
         """Return a group's committed offsets without those of transactions that are open, however long these
         stay open.
 
-        :param group_id: the application's own unless given.
+        :param group_id: the group's id; the application's own unless given.
         """
         group = group_id or self.application_id
         with closing(self._cluster.reader(group_id=group, isolation="read_uncommitted")) as reader:

@@ -75,9 +75,9 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 _BUG = ". This is a bug of the engine in what it counts, not in what it wrote: please report this line"
-#: How many nodes a warning names.
+#: Number of nodes that a warning names.
 _NAMED_ENTRIES = 3
-#: How long finish waits for the markers of transactions that have just been committed.
+#: Longest wait of finish for the markers of transactions that have just been committed, milliseconds.
 _MARKERS_MS = 1_000
 
 
@@ -85,12 +85,13 @@ _MARKERS_MS = 1_000
 class FinishedSlice:
     """The facts that finish writes.
 
-    :param summary: for the ledger.
-    :param offsets: every committed offset once more, with the times beside it, or those of partitions that
-        got nothing would expire while others go on; intermediate ones moved past a tail of transaction
-        markers.
-    :param purge: repartition partitions and the offset below which nothing is needed any more.
-    :param changelogs: the ends of the changelogs, for the ledger; None if no task has run, or there are none.
+    :param summary: summary for the ledger.
+    :param offsets: every committed offset once more, with its metadata, because those of partitions without
+        new records would expire while others go on; offsets of intermediate partitions are moved past a tail
+        of transaction markers.
+    :param purge: repartition partition -> the offset below which no record is needed any more.
+    :param changelogs: ends of the changelogs, for the ledger; None if no task has run, or there are no
+        changelogs.
     """
 
     summary: RunSummary
@@ -107,7 +108,7 @@ def close_slice(
     :param reports: reports of the tasks, as their driver has them.
     :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
     :raises RunError: a partition is not at its stop offset.
-    :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
+    :raises DataLossError: a topic is not the one that the run began with, or committed offsets are gone.
     :raises ConfigError: more records were dropped as late than the settings allow.
     """
     plan = slice_.plan
@@ -177,7 +178,7 @@ def close_slice(
 def task_metadata(
     slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> dict[str, OffsetMetadata]:
-    """Return what each task of a slice committed last, by task id, in the order of the tasks."""
+    """Return the metadata that each task of a slice committed last, by task id, in the order of the tasks."""
     found: dict[str, OffsetMetadata] = {}
     for tp in sorted(committed):
         metadata = OffsetMetadata.decode(committed[tp].metadata)
@@ -187,8 +188,8 @@ def task_metadata(
 
 
 def _report(metadata: OffsetMetadata, plan: RunPlan) -> TaskReport:
-    """Return what a task committed last as its report, with the nodes of which it does not say how much is
-    parked.
+    """Return the last commit of a task as its report. If its number of parked records is unknown, the report
+    names the nodes that may have some.
     """
     report = metadata.report()
     if metadata.parked is not None:
@@ -222,7 +223,9 @@ def _changelogs(session: CoordinatorSession, plan: RunPlan) -> ChangelogEnds | N
 
 
 def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:
-    """Return what begin committed: it takes the place of offsets that are gone, for no task moved any."""
+    """Return the offsets that begin committed; they stand in for offsets that are gone, for no task moved
+    any.
+    """
     ours = OffsetMetadata(run_id=slice_.run_id, stop_set=slice_.stop_set, parked={}).encode()
     starts = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     starts |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
@@ -230,7 +233,7 @@ def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:
 
 
 def _moved_past(stop: int, committed: CommittedOffset) -> bool:
-    """Whether a person moved an input past its stop, because everything up to there and more was deleted."""
+    """Whether a person moved an input past its stop, because records up to there and beyond were deleted."""
     return committed.offset > stop and not OffsetMetadata.decode(committed.metadata).run_id
 
 
@@ -243,10 +246,10 @@ def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPar
 def misdated_warnings(
     plan: TopologyPlan, done: Sequence[TaskReport], times: Mapping[TopicPartition, PartitionTimes]
 ) -> tuple[str, ...]:
-    """Return warnings of the topics of which implausibly dated records were processed.
+    """Return warnings that name the topics of which implausibly dated records were processed.
 
-    :param done: the reports of a run's tasks.
-    :param times: of the partitions that they read.
+    :param done: reports of a run's tasks.
+    :param times: times of the partitions that these tasks read.
     """
     found: dict[int, int] = {}
     for task in done:
@@ -277,7 +280,7 @@ def _refuse_unfinished(
 
 
 def _refuse_owing(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Refuse a run some of whose tasks have still to make their last commit."""
+    """Refuse a run some of whose tasks have yet to make their last commit."""
     owing: list[str] = []
     parking = ""
     for sub in slice_.plan.topology.subtopologies:
@@ -326,10 +329,11 @@ def _task_order(task_id: str) -> tuple[int, ...]:
 def judge_late(
     settings: ApplicationSettings, plan: TopologyPlan, counts: RecordCounts | None, run_id: str
 ) -> tuple[str, ...]:
-    """Return warnings, if more was dropped as late than the settings allow, or if that is not known.
+    """Return warnings, if more records were dropped as late than the settings allow, or if the number is not
+    known.
 
-    :param counts: of all tasks of the run; None if not known.
-    :raises ConfigError: more was dropped, and the settings say that the run fails.
+    :param counts: record counts of all tasks of the run; None if not known.
+    :raises ConfigError: more were dropped, and the settings say that the run fails.
     """
     if settings.max_late_share >= 1:
         return ()
@@ -361,16 +365,16 @@ def judge_late(
 
 
 def counts_of(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> RecordCounts | None:
-    """Add up what tasks counted.
+    """Add up the record counts of tasks.
 
-    :param tasks: what each committed last, by task id.
-    :return: None if it is not known of one of them.
+    :param tasks: task id -> the metadata that the task committed last.
+    :return: the sum; None if the counts of one task are not known.
     """
     return counts_in_all(_counts(plan, tasks[task_id]) for task_id in tasks)
 
 
 def counts_by_subtopology(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> dict[int, RecordCounts]:
-    """Add up what the tasks of each subtopology counted, where it is known of all of them."""
+    """Add up the record counts of each subtopology's tasks, where they are known for all of them."""
     of_each: dict[int, dict[str, OffsetMetadata]] = {}
     for task_id, committed in tasks.items():
         of_each.setdefault(subtopology_of(task_id), {})[task_id] = committed
@@ -381,10 +385,10 @@ def counts_by_subtopology(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata
 def audit(
     plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata], inputs: Sequence[FrozenPartition], run_id: str
 ) -> tuple[str, ...]:
-    """Return what does not add up, one line each, and log it.
+    """Return the counts that do not add up, one line each, and log them.
 
-    :param tasks: what each task of the run committed last, by task id.
-    :param inputs: the slice.
+    :param tasks: task id -> the metadata that the task committed last.
+    :param inputs: start and stop of every input partition of the slice.
     """
     counts = counts_of(plan, tasks)
     bugs = [
@@ -405,7 +409,7 @@ def _counts(plan: TopologyPlan, committed: OffsetMetadata) -> RecordCounts | Non
 
 
 def _task(plan: TopologyPlan, task_id: str, committed: OffsetMetadata) -> Iterator[str]:
-    """Yield what does not add up within a task: identities 1 and 2."""
+    """Yield the counts that do not add up within a task: identities 1 and 2."""
     counts = _counts(plan, committed)
     if counts is None or committed.counts is None:
         return
@@ -431,7 +435,7 @@ def _task(plan: TopologyPlan, task_id: str, committed: OffsetMetadata) -> Iterat
 def _inputs(
     plan: TopologyPlan, counts: RecordCounts | None, inputs: Sequence[FrozenPartition]
 ) -> Iterator[str]:
-    """Yield what does not add up at the inputs: identity 3."""
+    """Yield the counts that do not add up at the inputs: identity 3."""
     if counts is None:
         return
     for topic in plan.inputs:
@@ -442,7 +446,7 @@ def _inputs(
 
 
 def _between(plan: TopologyPlan, counts: RecordCounts | None) -> Iterator[str]:
-    """Yield what does not add up between subtopologies: identity 4."""
+    """Yield the counts that do not add up between subtopologies: identity 4."""
     if counts is None:
         return
     for topic in plan.intermediates:

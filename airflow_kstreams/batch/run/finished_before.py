@@ -1,4 +1,4 @@
-"""Compares the request for a run that has finished before with what it did, and says that nothing is
+"""Compares a request for a run that has finished before with the finished run, and says that nothing is
 processed.
 
 Rule: a run is known by its id, so a second request under that id processes nothing. That is right for a retry
@@ -36,13 +36,13 @@ def check_finished(
 ) -> None:
     """Refuse a request for a finished run that means other work than what was finished.
 
-    :param summary: of the run.
-    :param settings: of the request.
-    :param plan: the topology of the request; None where it is not known.
-    :param dag_id: of the DAG that asks; empty if none does.
+    :param summary: summary of the finished run.
+    :param settings: settings of the request.
+    :param plan: topology of the request; None where it is not known.
+    :param dag_id: the DAG that makes the request; empty if none does.
     :param interval_ms: data interval of the request, epoch milliseconds.
-    :raises ConfigError: another DAG ran it, or its inputs, outputs or cut were others.
-    :raises TopologyError: its topology was another one, and the settings do not allow that.
+    :raises ConfigError: another DAG ran it, or its inputs, outputs or cut differ.
+    :raises TopologyError: its topology differs, and the settings do not allow that.
     """
     whose = f"run {summary.run_id!r} of application {summary.application_id!r}"
     different = list(_differences(summary, settings, plan, dag_id, interval_ms))
@@ -73,7 +73,7 @@ def nothing_processed(summary: RunSummary) -> str:
 
 
 def finished_at(summary: RunSummary) -> str:
-    """Return when a run finished, as people read it."""
+    """Return the time at which a run finished, in ISO 8601."""
     return datetime.fromtimestamp(summary.finished_ms / 1000, tz=UTC).isoformat(timespec="seconds")
 
 

@@ -52,8 +52,8 @@ log = logging.getLogger(__name__)
 def matched_plan(plan: TopologyPlan, admin: AdminPort, settings: ApplicationSettings) -> TopologyPlan:
     """Return a plan with the topics that its patterns match now.
 
-    :raises TopologyError: no topic matches a pattern, two match one topic, or one matches the dead-letter
-        topic.
+    :raises TopologyError: no topic matches a pattern, two patterns match one topic, or one matches the
+        dead-letter topic.
     """
     if not plan.patterns:
         return plan
@@ -92,9 +92,9 @@ def read_before(plan: TopologyPlan, ledger: Ledger) -> tuple[str, ...]:
 
 
 def gone_warnings(plan: TopologyPlan, ledger: Ledger) -> tuple[str, ...]:
-    """Name the topics that matched in the last run and are not there any more.
+    """Return warnings that name the topics that matched in the last run and do not exist any more.
 
-    :param plan: matched.
+    :param plan: plan whose patterns are matched.
     """
     return tuple(
         f"topic {name} is gone, which matched a pattern of a source and was read by the last run: what it "
@@ -104,20 +104,20 @@ def gone_warnings(plan: TopologyPlan, ledger: Ledger) -> tuple[str, ...]:
     )
 
 
-#: Raises if what the broker says of the topics means that something is lost.
+#: Raises if the broker's descriptions of the topics mean that records or state are lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
-#: Raises if partition groups, by subtopology id, do not fit what earlier runs left, or what is in the topics;
-#: the second ones are those that existing state depends on.
+#: Raises if partition groups, by subtopology id, do not fit the state that earlier runs left, or the records
+#: in the topics; the second argument has the groups that existing state depends on.
 RefuseGroups = Callable[[Mapping[int, GroupedPartitions], Bound], None]
 
 
 class CheckedTopics(NamedTuple):
     """Topics that fit, before anything is created.
 
-    :param found: what the broker says of those that exist.
+    :param found: the broker's description of each topic that exists.
     :param counts: partition count of every source topic.
-    :param grouped: partition groups by subtopology id.
-    :param bound: those that existing state depends on.
+    :param grouped: subtopology id -> its partition groups.
+    :param bound: subtopology id -> the groups that existing state depends on.
     """
 
     found: Mapping[str, TopicDescription]
@@ -132,8 +132,8 @@ class SourceTopics:
 
     :param partitions: partition count of every source topic.
     :param topic_ids: topic id of every source topic.
-    :param grouped: partition groups per subtopology id, one task each.
-    :param bound: those that existing state depends on.
+    :param grouped: subtopology id -> its partition groups, one task each.
+    :param bound: subtopology id -> the groups that existing state depends on.
     :param warnings: warnings for an operator.
     """
 
@@ -154,9 +154,9 @@ class SourceTopics:
         return {topic: id_ for entry in self.grouped.values() for topic, id_ in entry.changelogs.items()}
 
     def tasks_of(self, changelogs: Mapping[str, int]) -> dict[str, int]:
-        """Return how many partitions changelogs have: one per task.
+        """Return the number of partitions that each changelog has: one per task.
 
-        :param changelogs: by topic, the subtopology that owns it.
+        :param changelogs: changelog topic -> id of the subtopology that owns it.
         """
         return {topic: len(self.grouped[sub].by_group) for topic, sub in changelogs.items()}
 
@@ -176,15 +176,15 @@ def ensure_topics(
     refuse_groups: RefuseGroups | None = None,
 ) -> SourceTopics:
     """Check the user's topics, group their partitions, create repartition topics and changelogs, and describe
-    what is there. Nothing is created unless all checks hold.
+    them all. No topic is created unless all checks hold.
 
-    :param groups: asks the user's own partition grouper.
-    :param recorded: the groups that existing state depends on.
-    :param refuse_loss: called with what the broker says of the topics, before anything else is checked.
-    :param refuse_groups: called with the partition groups, before they are compared with recorded ones.
+    :param groups: calls the user's own partition grouper.
+    :param recorded: recorded groups that existing state depends on.
+    :param refuse_loss: called with the broker's descriptions of the topics, before anything else is checked.
+    :param refuse_groups: called with the partition groups, before they are compared with the recorded ones.
     :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, an internal topic
         does not fit the number of tasks, or the topology does not fit the state of earlier runs.
-    :raises ConfigError: with the settings of an internal topic records would be lost, or their times.
+    :raises ConfigError: an internal topic has settings by which records, or their times, would be lost.
     """
     with naming_permissions(run_permissions(plan, settings)):
         found, counts, grouped, bound = check_topics(
@@ -198,7 +198,7 @@ def ensure_topics(
         )
         tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
         refuse_harmful_settings(admin, plan)
-        # Of the topics that exist and that records of the topology are in.
+        # Topics that exist and that hold records of the topology.
         held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
         if has_dead_letters(plan, settings):
             held |= admin.describe_topics([settings.dead_letter_topic]).keys()
@@ -207,8 +207,7 @@ def ensure_topics(
         largest = largest_read(plan, limits)
         _create_internal(admin, plan, found, (counts, tasks), largest, settings)
         ensure_dead_letter_topic(admin, plan, settings)
-        # Deletes nothing, and is refused if finish could not delete either: better known now than after
-        # hours.
+        # This deletes nothing, and is refused if finish could not delete either: better now than after hours.
         admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
     described = admin.describe_topics({*plan.sources, *plan.changelogs})
     return SourceTopics(
@@ -237,7 +236,7 @@ def check_topics(
 ) -> CheckedTopics:
     """Check topics and groups as :func:`ensure_topics` does, and create nothing.
 
-    :raises TopologyError: as for :func:`ensure_topics`.
+    :raises TopologyError: as :func:`ensure_topics` raises it.
     """
     user_topics = ({*plan.sources, *plan.outputs} - {*plan.repartition_topics}) | {*plan.globals}
     former = {topic for entry in recorded.current for topic in entry.changelogs}
@@ -260,10 +259,10 @@ def group_found(
     recorded: Assignment = NOTHING_RECORDED,
     refuse_groups: RefuseGroups | None = None,
 ) -> CheckedTopics:
-    """Group the partitions of topics as they are, or as they would be, and check what :func:`check_topics`
-    checks of the groups.
+    """Group the partitions of topics as they are, or as they would be, and make the checks of
+    :func:`check_topics` that are about groups.
 
-    :param found: topics, as the broker describes them; those that :func:`check_topics` asks for.
+    :param found: the broker's descriptions of the topics that :func:`check_topics` asks for.
     :raises TopologyError: as for :func:`ensure_topics`.
     """
     bound = bound_groups(recorded, plan, found)
@@ -296,10 +295,10 @@ def group_found(
 def _refuse_other_count(
     plan: TopologyPlan, changelog: str, description: TopicDescription, tasks: int, *, more: bool
 ) -> None:
-    """Refuse a changelog in which some task has no partition, or state that no task would read.
+    """Refuse a changelog that lacks a partition for a task, or has state that no task would read.
 
-    :param more: whether it may have more partitions: earlier runs have recorded the tasks that it is of, so
-        that others are for processors to come.
+    :param more: whether it may have more partitions: earlier runs have recorded its tasks, so that the other
+        partitions are for processors to come.
     """
     if description.partitions != tasks and not (more and description.partitions > tasks):
         raise TopologyError(
@@ -377,7 +376,7 @@ def _create_internal(
         for topic in plan.repartition_topics
         if topic not in found
     ]
-    # What is parked may be held twice: as its node got it, and as it was consumed.
+    # Parked records may be held twice: as their node got them, and as they were consumed.
     twice = with_room(2 * largest)
     wanted += [
         topic_spec(

@@ -28,8 +28,9 @@ def refuse_left_behind(
     begins empty that could be the same store, it was taken out: that is warned of (:func:`left_behind`). A
     store that the user named was dropped on purpose.
 
-    :param found: what the broker says of the recorded changelogs.
-    :raises TopologyError: state is left behind, and a store that may be meant begins empty; with the way out.
+    :param found: the broker's description of each recorded changelog that exists.
+    :raises TopologyError: state is left behind, and a store begins empty that may be meant to go on with it;
+        the text gives the way out.
     """
     left = _left_behind(recorded, plan, found)
     empty = [store for store in _beginning_empty(recorded, plan, found) if any(map(store.may_be, left))]
@@ -67,7 +68,7 @@ def left_behind(
 class _LeftBehind:
     """A changelog with state whose store the topology does not have any more.
 
-    :param kind: the meaning of its entries, and their serdes.
+    :param kind: meaning of the changelog's entries, and their serdes.
     """
 
     topic: str
@@ -79,8 +80,8 @@ class _LeftBehind:
 class _BeginningEmpty:
     """A store that has no state yet.
 
-    :param made_of: the operator and topics that it is made of; None where the user named it.
-    :param kind: the meaning of its entries to come, and their serdes; None of a store without changelog.
+    :param made_of: operator and topics that the store is made of; None where the user named it.
+    :param kind: meaning of its entries to come, and their serdes; None for a store without changelog.
     """
 
     name: str
@@ -138,7 +139,7 @@ def returned(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, Topic
     """Return the changelogs of stores that the last runs did not have, and that come back. Nothing is left in
     a retry topic that a topology has dropped.
 
-    :param found: what the broker says of the recorded changelogs.
+    :param found: the broker's description of each recorded changelog that exists.
     """
     former = {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
     return [
@@ -150,10 +151,10 @@ def returned(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, Topic
 
 
 def refuse_returned(recorded: Assignment, plan: TopologyPlan, written: Collection[str]) -> None:
-    """Refuse to go on with state that nothing was added to while records were processed.
+    """Refuse to go on with state that missed records which were processed without it.
 
-    :param written: those of the :func:`returned` changelogs that were ever written.
-    :raises TopologyError: there is one; with the way out.
+    :param written: changelogs returned by :func:`returned` that were ever written.
+    :raises TopologyError: there is such a changelog; the text gives the way out.
     """
     for topic in sorted(written):
         store = ProtocolTopics(plan.application_id).store_of(topic)
@@ -166,7 +167,7 @@ def refuse_returned(recorded: Assignment, plan: TopologyPlan, written: Collectio
 
 
 def give_up(plan: TopologyPlan, *changelogs: str) -> str:
-    """Return the command that gives up the state in changelogs, and how all state is built anew."""
+    """Return the command that gives up the state in changelogs, and the one that builds all state anew."""
     given_up, named = give_up_command(plan.application_id, changelogs), ",".join(sorted(changelogs))
     return (
         f"{given_up} (or {plan.start_over_flags} in place of --internal-topics {named}: everything is "

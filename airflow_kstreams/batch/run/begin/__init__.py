@@ -1,4 +1,5 @@
-"""Begins a run: freezes what it will read, checks what is there, and writes both in one transaction.
+"""Begins a run: freezes the offsets that it will read, checks the topics, and writes the slice in one
+transaction.
 
 Called by ``run.coordinator``. Imports ``evidence``, ``ledger``, ``protocol`` and ``streams``.
 """

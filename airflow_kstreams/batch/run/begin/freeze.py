@@ -1,4 +1,5 @@
-"""Freezes where a new slice starts and stops in every partition, and finds what is lost at its start.
+"""Freezes the start and the stop of a new slice in every partition, and finds records that are lost at its
+start.
 
 Rule of the start: the committed offset, else the stop offset of the last finished run, else the first-run
 policy. Nothing is ever skipped silently: a start outside the log is an error, and so is a partition that was
@@ -83,15 +84,17 @@ class Frozen:
     """The offsets that a new slice reads, with all that is frozen beside them.
 
     :param inputs: start and stop of every input partition.
-    :param begun: the offsets to commit: the start of every source partition, its end if the slice is empty.
+    :param begun: partition -> the offset to commit: the start of every source partition; its end if the slice
+        is empty.
     :param empty: whether there is no record in the slice, none is parked, and no task has anything to do when
         stream time advances.
-    :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
+    :param held: partition -> (last stable offset, high watermark) where an open transaction holds the end
+        back.
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
     :param warnings: warnings for an operator.
-    :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
-    :param blocked: partitions that wait for their ancestors -> the ends of their logs.
-    :param behind_cut: records behind the cut that are dated before it; None where none was made.
+    :param grouped: subtopology id -> its partition groups, with the boundaries that are still to be reached.
+    :param blocked: partition that waits for its ancestors -> the end of its log.
+    :param behind_cut: number of records behind the cut that are dated before it; None where no cut was made.
     :param end_of_run: the moment to which the end of the run brings stream time, as far as records allow it.
     """
 
@@ -116,13 +119,14 @@ def freeze(
 ) -> Frozen:
     """Freeze a new slice.
 
-    :param ground: no slice of ours is under way; the stop offsets of another program's are kept.
+    :param ground: facts of a start: no slice of ours is under way; the stop offsets of another program's
+        slice are kept.
     :param end_of_run: the moment to which the end of the run is to bring stream time.
-    :raises DataLossError: what the new slice would start at is gone.
+    :raises DataLossError: records at which the new slice would start are gone.
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
     bounds = read_bounds(session, ground, settle_ms=settings.settle_ms)
-    # Not before the bounds: what comes into a log by then is of these epochs, too.
+    # Not before the bounds, so that every record within them is of these epochs, too.
     epochs = session.admin.end_epochs([tp for tp in bounds if tp.topic not in plan.intermediates])
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
     outside = {tp: log_of for tp, log_of in bounds.items() if tp not in inside}
@@ -163,7 +167,7 @@ def freeze(
     with _reading(session, spans, request):
         anything = any_record(session.reader, spans, clock=session.clock)
         end_of_run, bounded = bounded_end_of_run(session, end_of_run, inputs, request.plan, prior)
-    # What is parked, and what is due, is work for this run, whether anything new has come or not.
+    # Parked records, and timers that are due, are work for this run, whether new records have come or not.
     empty = not anything and not ground.parked and not anything_due(end_of_run, plan, ground)
     return Frozen(
         inputs=tuple(
@@ -187,7 +191,9 @@ def freeze(
 def read_bounds(
     session: CoordinatorSession, ground: Groundwork, *, settle_ms: int
 ) -> dict[TopicPartition, LogBounds]:
-    """Read the bounds of all source partitions: of those that came later before those of their ancestors."""
+    """Read the bounds of all source partitions, first of those that came to a topic later, then of their
+    ancestors.
+    """
     bounds: dict[TopicPartition, LogBounds] = {}
     for partitions in levels(ground.partitions, ground.topics.grouped.values()):
         bounds |= log_bounds(session.admin, partitions, settle_ms=settle_ms, clock=session.clock)
@@ -197,9 +203,9 @@ def read_bounds(
 def boundaries_ahead(
     ground: Groundwork, bounds: Mapping[TopicPartition, LogBounds], settings: ApplicationSettings
 ) -> dict[int, GroupedPartitions]:
-    """Return the partition groups, with what partitions that came later have to wait for.
+    """Return the partition groups, with the boundaries that partitions that came later have to wait for.
 
-    :param bounds: as :func:`read_bounds` returns them.
+    :param bounds: bounds of the logs, as :func:`read_bounds` returns them.
     """
     return with_boundaries(
         ground.topics.grouped,
@@ -210,7 +216,7 @@ def boundaries_ahead(
 
 
 def find_ahead(session: CoordinatorSession, ground: Groundwork) -> list[Loss]:
-    """Return the committed offsets that are older than the state that goes with them."""
+    """Return losses for the committed offsets that are older than the state of their tasks."""
     committed = ground.prior.committed
     with session.reading:
         return ground.changelogs.find_ahead(
@@ -221,7 +227,7 @@ def find_ahead(session: CoordinatorSession, ground: Groundwork) -> list[Loss]:
 def freeze_inputs(
     bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, settings: ApplicationSettings
 ) -> tuple[FrozenPartition, ...]:
-    """Fix start and stop of every input partition, after :func:`find_losses` found none."""
+    """Freeze start and stop of every input partition, after :func:`find_losses` found no loss."""
     return _frozen(bounds, lambda tp, log_of: start_of(tp, log_of, prior, settings))
 
 
@@ -242,7 +248,7 @@ def _frozen(
 
 
 def start_of(tp: TopicPartition, log_of: LogBounds, prior: PriorRuns, settings: ApplicationSettings) -> int:
-    """Return where a partition's slice starts."""
+    """Return the offset at which a partition's slice starts."""
     remembered = prior.remembered(tp)
     if remembered is not None:
         return remembered
@@ -264,14 +270,15 @@ def find_unfit(
     *,
     ahead: Sequence[Loss],
 ) -> list[Loss]:
-    """Return where a new slice must not start: at offsets that ledger or changelogs contradict, or at what is
-    gone.
+    """Return losses for the partitions in which a new slice must not start: at offsets that ledger or
+    changelogs contradict, or at records that are gone.
 
     What would be lost at an offset that was rolled back does not matter: it was read. An offset beyond the
     log's end is named as what it is, truncation.
 
-    :param bounds: of partitions whose slice starts at the committed offset.
-    :param ahead: what changelogs know of later commits; where the ledger does, too, it says to which offsets.
+    :param bounds: bounds of the partitions whose slice starts at the committed offset.
+    :param ahead: losses found in changelogs that know of later commits; where the ledger knows of them, too,
+        its losses stand in their place, as they give the offsets.
     """
     inside = {tp: at for tp, at in prior.committed.items() if tp in bounds and at.offset <= bounds[tp].high}
     if prior.no_slice or prior.reset_by_hand:
@@ -286,9 +293,10 @@ def find_unfit(
 def find_losses(
     bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, topic_ids: Mapping[str, str]
 ) -> list[Loss]:
-    """Return what a new slice would have to read and that is gone, or not known to be unread.
+    """Return losses for records that a new slice would have to read and that are gone, or may have been
+    unread.
 
-    :param topic_ids: of the topics as they are now.
+    :param topic_ids: topic -> its id now.
     """
     losses: list[Loss] = []
     for tp, log_of in sorted(bounds.items()):
@@ -310,9 +318,9 @@ def find_losses(
 
 
 def find_lost_slice(prior: PriorRuns, application_id: str, *, finished: Callable[[str], bool]) -> list[Loss]:
-    """Return the slice of a run that had begun, if nothing says any more where it stops.
+    """Return the slice of a run that had begun, if its stop offsets are lost.
 
-    :param finished: says whether the ledger has a run as finished.
+    :param finished: returns whether the ledger has a run as finished.
     """
     lost = prior.lost_slice(finished)
     return [slice_lost(lost, application_id, ProtocolTopics(application_id).metadata)] if lost else []
@@ -323,7 +331,7 @@ def find_recreated(
 ) -> list[Loss]:
     """Return the topics that runs have read and that are other ones now.
 
-    :param topic_ids: of the topics as they are now.
+    :param topic_ids: topic -> its id now.
     """
     again: dict[str, list[tuple[int, int]]] = {}
     for tp in sorted(partitions):
@@ -382,13 +390,13 @@ def _dated_inside(
     request: SliceRequest,
     lost: Sequence[Loss],
 ) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
-    """Freeze the inputs of a run that keeps to its data interval, and warn of what cannot be known of it.
+    """Freeze the inputs of a run that keeps to its data interval, and warn where records of it may be gone.
 
     Committed offsets do not count, for an earlier interval's run has left them, or another program has,
     unless a person accepted a loss.
 
     :param lost: losses that were found before.
-    :raises DataLossError: what the interval held may be gone.
+    :raises DataLossError: records of the interval may be gone.
     """
     # Negative times have a meaning of their own in the protocol.
     found = session.admin.offsets_for_times(dict.fromkeys(outside, max(0, interval.start_ms)))
@@ -415,8 +423,8 @@ def _made_anew(
     topic_ids: Mapping[str, str],
     live: LiveInterval,
 ) -> list[Loss]:
-    """Return the topics that are not those in which the live application's run has read the interval, unless
-    a person accepted that.
+    """Return losses for the topics that were created again since the live application's run read the
+    interval, unless a person accepted that.
     """
     gone: dict[str, list[tuple[int, int]]] = {}
     for tp, log_of in sorted(outside.items()):
@@ -435,8 +443,8 @@ def _cut(
     interval: Interval,
     request: SliceRequest,
 ) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...], BehindCut]:
-    """Stop before the first record that is dated at or past the interval's end, and count what lies behind
-    it and is dated before.
+    """Stop before the first record that is dated at or past the interval's end, and count the records behind
+    it that are dated before.
 
     :raises DataLossError: records were deleted since the logs were looked at.
     """
@@ -499,7 +507,7 @@ def _with_foreign_stops(
 
 @contextmanager
 def _reading(session: CoordinatorSession, spans: Spans, request: SliceRequest) -> Iterator[None]:
-    """Read records of some spans; if deleted records are why that fails, raise an error that names them.
+    """Read records of some offset ranges; if deleted records make that fail, raise an error that names them.
 
     :raises DataLossError: records were deleted since the logs were looked at.
     """

@@ -1,4 +1,5 @@
-"""Does what the start of every run does first, with an end or without: check, fence, look at what is there.
+"""Does the first steps of every start, with an end or without: checks topics, fences old tasks, reads what
+they left.
 
 Order and why: (1) topics first, so that a missing one changes nothing; (2) fence the last run's transactional
 ids, so that the offsets read next cannot move; (3) committed offsets, stable. Nothing here writes to the
@@ -56,7 +57,8 @@ from airflow_kstreams.streams.records.record_queue import LastRecord
 
 log = logging.getLogger(__name__)
 
-#: How many warnings a plan and the ledger hold; each may name a partition, of which there may be thousands.
+#: Number of warnings that a plan and the ledger hold; each may name a partition, of which there may be
+#: thousands.
 _WARNINGS = 5
 
 
@@ -65,9 +67,9 @@ class SliceRequest:
     """The request for a slice, or for a continuous run.
 
     :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
-    :param groups: asks the user's own partition grouper; None when the plan has none.
+    :param groups: calls the user's own partition grouper; None when the plan has none.
     :param interval_ms: the data interval of the run, epoch milliseconds; None if it has none.
-    :param dag_id: the DAG whose run it is; empty if none.
+    :param dag_id: the DAG that starts the run; empty if none.
     """
 
     run_id: str
@@ -84,16 +86,16 @@ class Groundwork:
 
     :param facts: the facts that metadata topic and ledger give.
     :param topics: source topics, their partitions and groups.
-    :param partitions: of all source topics.
-    :param committed: the group's committed offsets of those.
-    :param prior: the traces of earlier runs, those offsets included.
+    :param partitions: all partitions of the source topics.
+    :param committed: committed offsets of these partitions.
+    :param prior: traces of earlier runs, the committed offsets included.
     :param known: internal topics of earlier runs.
-    :param changelogs: the changelogs, with where they start and end.
+    :param changelogs: ids, starts and ends of the changelogs.
     :param parked: records that earlier runs left parked.
     :param taken_over: subtopologies that have more processors from this start on.
     :param warnings: warnings for an operator.
-    :param last_alike: the last run that finished, if it was of this topology; else empty.
-    :param live: the ledger of the live application, of a backfill.
+    :param last_alike: id of the last finished run, if it ran this topology; else empty.
+    :param live: ledger of the live application if this is a backfill; else an empty one.
     """
 
     facts: RunFacts
@@ -111,7 +113,7 @@ class Groundwork:
 
 
 def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> Groundwork:
-    """Check the topics, fence the tasks of the last run, and read how far it came.
+    """Check the topics, fence the tasks of the last run, and read the offsets that it has committed.
 
     :raises TopologyError: topics are missing or do not fit, internal ones are not the application's, or
         records are left in topics that the topology does not read any more.
@@ -136,7 +138,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         refuse_orphaned(ledger, plan, grouped, seen)
         refuse_unsaid_growth(session, plan, grouped, bound, interval_ms=request.interval_ms)
 
-    # What open transactions hold is seen below, once those are over.
+    # The offsets of open transactions are read below, once those are over.
     seen = parked_left(facts, session.committed_so_far(parking)) if parking else {}
     topics = ensure_topics(
         session.admin,
@@ -147,7 +149,8 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         refuse_loss=refuse_loss,
         refuse_groups=refuse_groups,
     )
-    # The same file may run in either mode: what could not is refused before it has begun.
+    # The same file may run with an end or without: a key that one of the two could not use is refused for
+    # both.
     check_keys(plan, topics.partitions, topics.tasks)
     _fence_last_tasks(session, request, facts, prior, topics)
     refuse_unread(session, plan, facts)
@@ -189,9 +192,9 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
 
 
 def refuse_losses(losses: Sequence[Loss], request: SliceRequest) -> None:
-    """Refuse to begin if anything is lost.
+    """Refuse to begin if there are losses.
 
-    :raises DataLossError: something is.
+    :raises DataLossError: there is at least one loss.
     """
     if losses:
         raise data_loss(losses, request.plan.application_id, run_id=request.run_id)
@@ -218,9 +221,9 @@ def run_plan(
     *,
     warnings: tuple[str, ...] = (),
 ) -> RunPlan:
-    """Return the plan, as both kinds of run write it, and log its warnings.
+    """Return the plan of a run, with an end or without, and log its warnings.
 
-    :param warnings: of this kind of run.
+    :param warnings: warnings of this kind of run.
     """
     topics = ground.topics
     warnings += topics.warnings
@@ -250,7 +253,7 @@ def run_plan(
 
 
 def _first_few(warnings: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what travels with the run of the warnings that were logged."""
+    """Return the warnings that are kept with the run: the first few, and the number of the others."""
     more = len(warnings) - _WARNINGS
     return warnings if more <= 0 else (*warnings[:_WARNINGS], f"{more} more: see the log of begin")
 
@@ -262,13 +265,13 @@ def start_offsets(
     *,
     stop_set: str = "",
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what a start commits: offsets under the run's id, each with its partition's times beside it,
-    where the changelogs of its task end, and what that has parked.
+    """Return the offsets that a start commits under the run's id, each with its partition's times, the ends
+    of its task's changelogs, and the number of records that its task has parked.
 
     The last record that was read is kept where the offset goes no further back than it was: between the two
     lie markers and aborted records only.
 
-    :param stop_set: of the slice that starts; empty for a continuous run.
+    :param stop_set: stop set of the slice that starts; empty for a continuous run.
     """
     known = known_due(ground)
     prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id, stop_set=stop_set)
@@ -291,7 +294,7 @@ def start_offsets(
 
 
 def known_due(ground: Groundwork) -> dict[TopicPartition, int]:
-    """Return when the task of each partition has something to do next, where that is known: the last run was
+    """Return by partition the time at which its task has work next, where that is known: if the last run was
     of the same topology, and none has begun since.
 
     It stays true where processors have been added: their keys come from one processor, which has read their
@@ -321,7 +324,7 @@ def _fence_last_tasks(
 ) -> None:
     """Fence the tasks of the last run, so that the offsets read next cannot move.
 
-    When nothing says which they are, although something was read, they are taken to be those of the new run.
+    If it is not known which tasks these are, although records were read, the tasks of the new run are fenced.
 
     :raises KafkaClientError: the broker did not answer.
     """
@@ -336,10 +339,10 @@ def _fence_last_tasks(
 
 
 def find_vanished(topics: Set[str], found: Mapping[str, TopicDescription], prior: PriorRuns) -> list[Loss]:
-    """Return the topics and partitions that runs have read and that are not there, unless a person accepted
-    that by setting the offset of every partition that is there.
+    """Return losses for topics and partitions that runs have read and that are gone, unless a person accepted
+    that by setting the offset of every partition that is left.
 
-    :param topics: source topics that are not made by the engine.
+    :param topics: source topics that the engine does not create.
     """
     losses: list[Loss] = []
     for topic in sorted(topics & prior.read.keys()):
@@ -363,14 +366,14 @@ def _refuse_vanished(
     topics = {*request.plan.sources} - {*request.plan.repartition_topics}
     losses = find_vanished(topics, found, prior)
     if losses:
-        # Only now it matters what a person accepted.
+        # Only now the committed offsets matter, which tell whether a person accepted it.
         there = {tp for loss in losses for tp in loss.partitions if tp.topic in found}
         losses = find_vanished(topics, found, dataclasses.replace(prior, committed=session.committed(there)))
     refuse_losses(losses, request)
 
 
 def _frozen_tables(admin: AdminPort, plan: TopologyPlan) -> tuple[FrozenTable, ...]:
-    """Return the bounds of the topics of a plan's global tables, which exist."""
+    """Return the bounds of the topics of a plan's global tables; the topics exist."""
     if not plan.globals:
         return ()
     found = admin.describe_topics(plan.globals)

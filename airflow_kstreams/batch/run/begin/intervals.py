@@ -1,4 +1,4 @@
-"""Data intervals: where record time cuts the log, and where it leads into the log.
+"""Cuts logs by a run's data interval, and finds the offsets at which an interval begins.
 
 A record's time is its own timestamp, the producer's or the broker's (``message.timestamp.type``), whatever
 extractor the topology uses: the broker finds offsets by it, and no record need be decoded.
@@ -39,11 +39,11 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 _POLL_RECORDS = 1_000
 _READ_AT_ONCE = 8
-#: How many records a begin looks at, at most, to count those behind the cut: about a second or two.
+#: Largest number of records that a begin looks at to count those behind the cut: about a second or two.
 _LOOKED_AT = 1_000_000
 #: Kafka keeps timestamps in signed 64-bit numbers.
 _LATEST_MS = 2**63 - 1
-#: From and to, both included.
+#: Times (from, to) in epoch milliseconds, both included.
 ANY_TIME = (-(2**63), _LATEST_MS)
 
 
@@ -111,7 +111,7 @@ def refuse_backwards(
 
 
 def repeated_effects(plan: TopologyPlan) -> tuple[str, ...]:
-    """Return a warning for an operator: which calls of a backfill have keys that no live run has given."""
+    """Return a warning that names the calls of a backfill whose idempotency keys no live run has used."""
     between = {*plan.intermediates}
     return tuple(
         f"a backfill has its own {', '.join(sorted(between & {*sub.sources}))}, so calls of "
@@ -130,15 +130,15 @@ def find_interval_losses(
     interval: Interval,
     live: LiveInterval,
 ) -> list[Loss]:
-    """Return the partitions of which nothing says that all records of the interval are still there, unless a
+    """Return losses for the partitions that may not hold all records of the interval any more, unless a
     person accepted that.
 
     Where a log has lost its beginning, a record that is dated before the interval shows that the interval has
     not begun yet, unless it came late, as the live application's runs may show. Where none is left, records
     of the interval may be gone.
 
-    :param found: first offset dated at or after the interval's start.
-    :param live: what the live application's ledger says of the interval.
+    :param found: partition -> the first offset dated at or after the interval's start.
+    :param live: place of the interval in the logs, by the live application's ledger.
     """
     losses: list[Loss] = []
     for tp, log_of in sorted(bounds.items()):
@@ -168,11 +168,11 @@ def find_interval_losses(
 def find_unproven(
     bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, live: LiveInterval
 ) -> list[TopicPartition]:
-    """Return the partitions that have lost their beginning and of which only times say that nothing of the
+    """Return the partitions that have lost their beginning and of which only times tell that no record of the
     interval is gone.
 
-    :param bounds: of partitions of which :func:`find_interval_losses` found none.
-    :param live: what the live application's ledger says of the interval.
+    :param bounds: bounds of the partitions for which :func:`find_interval_losses` found no loss.
+    :param live: place of the interval in the logs, by the live application's ledger.
     """
     return [
         tp
@@ -187,11 +187,11 @@ def unproven_warning(
     interval: Interval,
     application_id: str,
 ) -> str:
-    """Say that records of an interval may be gone, with the starts of logs and the times there.
+    """Warn that records of an interval may be gone, with the starts of logs and the times there.
 
-    :param starts: partitions and the starts of their logs.
-    :param dated: the first record that is left of the first few of them.
-    :param application_id: of the live application; empty if none is given.
+    :param starts: (partition, start of its log).
+    :param dated: partition -> the first record that is left, for the first few partitions.
+    :param application_id: id of the live application; empty if none is given.
     """
     who = f"the ledger of application {application_id} does not say" if application_id else "nothing says"
     where = first_few(
@@ -208,17 +208,17 @@ def unproven_warning(
 
 
 def is_accepted(tp: TopicPartition, log_of: LogBounds, prior: PriorRuns) -> bool:
-    """Whether a person accepted what a partition has lost of the interval."""
+    """Whether a person accepted that a partition has lost records of the interval."""
     return prior.accepts(tp, log_of) and prior.committed[tp].offset >= log_of.start
 
 
 def start_by_time(
     tp: TopicPartition, log_of: LogBounds, found: Mapping[TopicPartition, int], prior: PriorRuns
 ) -> int:
-    """Return where to begin to read an interval: at the first offset dated in or past it, or where a person
-    said.
+    """Return the offset at which reading an interval begins: the first one dated in or past it, or the one
+    that a person set.
 
-    :param found: first offset dated at or after the interval's start.
+    :param found: partition -> the first offset dated at or after the interval's start.
     """
     if prior.accepts(tp, log_of):
         return max(log_of.start, min(prior.committed[tp].offset, log_of.stable))
@@ -236,11 +236,11 @@ def cut_by_time(
 ) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
     """Stop each partition before the first committed record that is dated at or past the interval's end.
 
-    :param inputs: up to the ends of the logs.
-    :param ahead_ms: a record dated so much later than now, and than the interval's end, does not count; -1
-        when every record counts.
-    :return: the same up to the cut, and what a person should know: which single records hold a whole
-        partition back.
+    :param inputs: start and stop of every input partition, the stop at the end of its log.
+    :param ahead_ms: milliseconds: a record dated further ahead than this, of now and of the interval's end,
+        does not count; -1 when every record counts.
+    :return: the partitions with their stops at the cut, and warnings that name single records that hold a
+        whole partition back.
     """
     ends = {part.topic_partition: part for part in inputs if part.start_offset < part.stop_offset}
     hints = admin.offsets_for_times(dict.fromkeys(ends, interval.end_ms)) if ends else {}
@@ -286,9 +286,9 @@ def count_behind(
 ) -> BehindCut:
     """Count the records that lie behind the cut and are dated before it.
 
-    :param cut: the partitions up to the cut.
-    :param ends: the ends of their logs when the run began.
-    :param before_ms: the end of the data interval.
+    :param cut: start and stop of every input partition, the stop at the cut.
+    :param ends: partition -> the end of its log when the run began.
+    :param before_ms: end of the data interval, epoch milliseconds.
     :param looked_at: the largest number of records to look at.
     """
     spans = {
@@ -323,7 +323,7 @@ def first_dated(
     """Return the first visible record dated from one time to another, both included, of each span that has
     one.
 
-    :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
+    :param spans: partition -> ``[from, to)``, where ``to`` is at most the last stable offset.
     """
     found: dict[TopicPartition, Dated] = {}
     wanted = sorted(tp for tp, (start, stop) in spans.items() if start < stop)

@@ -39,8 +39,9 @@ from airflow_kstreams.streams.ports import TopicPartition
 def refuse_unread(session: CoordinatorSession, plan: TopologyPlan, facts: RunFacts) -> None:
     """Refuse a topology that would leave records behind.
 
-    :param facts: the tasks of the last run are fenced.
-    :raises TopologyError: with the topics, how many records there are at most, and the two ways out.
+    :param facts: facts of the last run, whose tasks are fenced.
+    :raises TopologyError: records would be left; the text names the topics, the number of records at most,
+        and the two ways out.
     """
     unread = _unread(session, facts, read=plan.sources)
     if not unread:
@@ -56,10 +57,10 @@ def refuse_unread(session: CoordinatorSession, plan: TopologyPlan, facts: RunFac
 
 
 def written_to(facts: RunFacts) -> dict[TopicPartition, int | None]:
-    """Return up to where runs have written the user's own topics between subtopologies, of those partitions
-    in which something may be unread.
+    """Return the end of the records that runs have written to the user's own topics between subtopologies,
+    for partitions in which some may be unread.
 
-    :return: the offset, or None for the log's end once all tasks are fenced.
+    :return: partition -> the offset, or None for the log's end once all tasks are fenced.
     """
     found: dict[TopicPartition, int | None] = {}
     if facts.ledger.reset is not None:
@@ -80,7 +81,7 @@ def count_records(
     """Count the records of parts of logs, by topic; topics without any are left out. What an open transaction
     hides counts as if each of its offsets held one.
 
-    :param spans: partition -> (from, to), where None is the log's end.
+    :param spans: partition -> ``[from, to)``, where a ``to`` of None is the log's end.
     """
     bounds = log_bounds(session.admin, spans, settle_ms=session.settings.settle_ms, clock=session.clock)
     seen: dict[TopicPartition, tuple[int, int]] = {}
@@ -99,7 +100,7 @@ def count_records(
 
 
 def _unread(session: CoordinatorSession, facts: RunFacts, *, read: Collection[str]) -> dict[str, int]:
-    """Count the records that are unread, by topic, of topics that are not read any more."""
+    """Count the unread records of topics that are not read any more, by topic."""
     stops = {tp: to for tp, to in written_to(facts).items() if tp.topic not in read}
     ids = known_topics(facts).ids
     own = {topic for topic in ids if topic.endswith(REPARTITION_ENDING)} - {*read}

@@ -46,12 +46,12 @@ class NewSlice:
     """A slice that is ready to be written.
 
     :param slice: the slice.
-    :param offsets: what to commit in the same transaction: all stops when the slice is empty, else the starts
-        of intermediate partitions that tasks could not know.
-    :param assignment: the partition groups to record in the same transaction, or as they are recorded.
-    :param own_topics: which topics are the application's, to be recorded in the same transaction; None when
-        that is recorded already.
-    :param parked: node -> how many records earlier runs left parked, None where that is not known.
+    :param offsets: partition -> the offset to commit in the same transaction: the stop of every partition
+        when the slice is empty, else the start of intermediate partitions that tasks could not know.
+    :param assignment: partition groups to record in the same transaction, or as they are recorded already.
+    :param own_topics: topics of the application's own, to record in the same transaction; None when they are
+        recorded already.
+    :param parked: node -> number of records that earlier runs left parked, None where it is not known.
     """
 
     slice: Slice
@@ -64,10 +64,11 @@ class NewSlice:
 def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> NewSlice:
     """Freeze a new slice.
 
-    :param facts: no slice of ours is under way; the stop offsets of another program's are kept.
+    :param facts: facts of the last run: no slice of ours is under way; the stop offsets of another program's
+        slice are kept.
     :raises ConfigError: the application keeps state of a later data interval.
     :raises TopologyError: topics are missing or do not fit.
-    :raises DataLossError: what the new slice would start at is gone.
+    :raises DataLossError: records at which the new slice would start are gone.
     """
     plan, ledger = request.plan, facts.ledger
     refuse_unfit_end_of_run(session.settings, plan)
@@ -131,7 +132,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
 
 
 def _moved(inputs: Iterable[FrozenPartition], ledger: Ledger) -> dict[str, int]:
-    """Return the inputs that do not start where the ledger says that they were left."""
+    """Return the inputs that start at another offset than the ledger has, with the ledger's offset."""
     inputs = tuple(inputs)
     left_at = ledger.left_at({part.topic for part in inputs})
     return {

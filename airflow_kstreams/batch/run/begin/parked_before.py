@@ -1,5 +1,5 @@
-"""Finds what earlier runs left parked, for begin and reset, and refuses a topology that would not go on with
-it.
+"""Finds records that earlier runs left parked, for begin and reset, and refuses a topology that would not
+process them.
 
 Which source is newer, and why: :mod:`airflow_kstreams.batch.protocol.offsets.parked`. A retry topic
 that is not among the recorded changelogs was deleted by a reset, or never was: what stands beside offsets of
@@ -30,8 +30,8 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 
 
 def parking_partitions(recorded: Assignment, application_id: str) -> list[TopicPartition]:
-    """Return the source partitions of tasks that have had retry topics; what stands beside their offsets is
-    looked at.
+    """Return the source partitions of tasks that have had retry topics, beside whose offsets the counts of
+    parked records are committed.
     """
     return sorted(
         {
@@ -47,10 +47,10 @@ def parking_partitions(recorded: Assignment, application_id: str) -> list[TopicP
 def parked_left(
     facts: RunFacts, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> dict[str, dict[int, int | None]]:
-    """Return what is parked. Of a task whose offsets say nothing, nothing is known once a run has begun after
-    the last one that the ledger has as finished.
+    """Return the parked records by node and group. If the offsets of a task give no number, it is unknown
+    once a run has begun after the last one that the ledger has as finished.
 
-    :param committed: offsets of at least the :func:`parking_partitions`.
+    :param committed: committed offsets of at least the :func:`parking_partitions`.
     """
     ledger, begun_since = facts.ledger, facts.begun_since
     found: dict[str, dict[int, int | None]] = {}
@@ -72,10 +72,10 @@ def parked_left(
 def beside_offsets(
     plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], parked: Parked
 ) -> dict[TopicPartition, dict[str, int] | None]:
-    """Return what begin says beside the offset of each source partition: what its task has parked, None where
-    that is not known.
+    """Return the counts that begin commits beside the offset of each source partition: the records that its
+    task has parked, by node; None where the number is not known.
 
-    :param grouped: partition groups by subtopology id.
+    :param grouped: subtopology id -> its partition groups.
     """
     found: dict[TopicPartition, dict[str, int] | None] = {}
     for sub in plan.subtopologies:
@@ -89,8 +89,8 @@ def beside_offsets(
 
 
 def parked_by_either(plan: TopologyPlan, parked: Parked, expansions: Mapping[int, Expansion]) -> Parked:
-    """Return what is parked once records have moved with their keys: of a processor that had some, and of
-    those that took keys from it, it is not known how many they have now.
+    """Return the parked records after records have moved with their keys: a processor that had some, and
+    those that took keys from it, have an unknown number now.
     """
     found = {node: dict(by_group) for node, by_group in parked.items()}
     for sub, expansion in expansions.items():
@@ -105,9 +105,9 @@ def parked_by_either(plan: TopologyPlan, parked: Parked, expansions: Mapping[int
 def refuse_orphaned(
     ledger: Ledger, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], parked: Parked
 ) -> None:
-    """Refuse a topology that would never process what is parked.
+    """Refuse a topology that would never process the parked records.
 
-    :param grouped: partition groups by subtopology id.
+    :param grouped: subtopology id -> its partition groups.
     :raises OrphanedRecordsError: a node with parked records is gone, its task would not be there, or later
         records of their keys would come to another task.
     """
@@ -137,7 +137,7 @@ def refuse_orphaned(
 
 
 def _told(offsets: Iterable[CommittedOffset]) -> OffsetMetadata | None:
-    """Return what stands beside the offsets of a task; None if a person set them all, or they are gone."""
+    """Return the metadata beside the offsets of a task; None if a person set them all, or they are gone."""
     told = [OffsetMetadata.decode(offset.metadata) for offset in offsets]
     return max((each for each in told if each.run_id), key=lambda each: each.commits, default=None)
 

@@ -1,4 +1,5 @@
-"""Freezes to where the end of a run brings stream time; rule and crash argument:
+"""Freezes the moment to which the end of a run brings stream time; rule and crash argument:
+:mod:`airflow_kstreams.batch.protocol.slice.slice`.
 :mod:`airflow_kstreams.batch.protocol.slice.slice`.
 """
 
@@ -24,14 +25,15 @@ from airflow_kstreams.streams.records.timestamp_reading import iso_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 _ALSO = "stream.time.advance.also"
-#: For longer than this an input that goes on is seldom quiet.
+#: An input that is in use is seldom quiet for longer than this, milliseconds.
 _QUIET_MS = 3_600_000
 
 
 def refuse_unfit_end_of_run(settings: ApplicationSettings, plan: TopologyPlan) -> None:
-    """Refuse a run that is to advance stream time to what it does not have.
+    """Refuse a run that is to advance stream time to a moment that it does not have.
 
-    :raises ConfigError: it has no cut by time or no end, or a name is that of nothing that holds stream time.
+    :raises ConfigError: the run has no cut by time, or no end, or a name is not one of a node or topic that
+        holds stream time.
     """
     to = settings.advances_to
     app = f"application {settings.application_id!r} has stream.time.advance={to}"
@@ -67,8 +69,8 @@ def frozen_end_of_run(
 ) -> EndOfRun | None:
     """Return the moment to which the end of a run brings stream time.
 
-    :param begun_ms: when it began.
-    :param interval_ms: its data interval.
+    :param begun_ms: time at which the run began, epoch milliseconds.
+    :param interval_ms: data interval of the run, ``(start, end)`` in epoch milliseconds; None without one.
     """
     to = settings.advances_to
     moment_ms = interval_ms[1] if to == "cut" and interval_ms is not None else begun_ms
@@ -99,9 +101,9 @@ def bounded_end_of_run(
     runs: a slice without such a record is not read to its end here, so its own records count in the next
     run. The bound is frozen with the moment.
 
-    :param inputs: the slice.
+    :param inputs: start and stop of every input partition of the slice.
     :param prior: the traces of earlier runs.
-    :return: the end of the run, None if no record says anything, and a warning if it is not the moment.
+    :return: the end of the run, None if no record bounds it, and a warning if it was moved.
     """
     ahead_ms = session.settings.max_timestamp_ahead_ms
     if end_of_run is None or session.settings.advances_to != "wall_clock_of_begin" or ahead_ms < 0:
@@ -139,10 +141,10 @@ def _bounded(moment_ms: int, newest_ms: int, ahead_ms: int) -> str:
 def held_by_blocked(
     end_of_run: EndOfRun | None, plan: TopologyPlan, blocked: Collection[str]
 ) -> EndOfRun | None:
-    """Leave out the subtopologies that read a topic with blocked partitions, and all below them: the records
-    there are not to be late because of it.
+    """Leave out the subtopologies that read a topic with blocked partitions, and all below them, so that the
+    records there do not become late.
 
-    :param blocked: topics with such partitions.
+    :param blocked: topics that have blocked partitions.
     """
     if end_of_run is None or not blocked:
         return end_of_run
@@ -155,8 +157,8 @@ def held_by_blocked(
 
 
 def anything_due(end_of_run: EndOfRun | None, plan: TopologyPlan, ground: Groundwork) -> bool:
-    """Whether a task has something to do on the way to where the end of the run brings it, so that a run with
-    nothing new has work all the same.
+    """Whether a task has work before the moment to which the end of the run brings it, so that a run without
+    new records has work all the same.
     """
     known = known_due(ground)
     for sub in plan.subtopologies:
@@ -217,7 +219,8 @@ def early_warnings(plan: TopologyPlan, end_of_run: EndOfRun | None, begun_ms: in
 def held_warnings(
     settings: ApplicationSettings, plan: TopologyPlan, *, foreign_stops: bool
 ) -> tuple[str, ...]:
-    """Return which subtopologies with windows or joins are not advanced, and how they would be.
+    """Return warnings that name the subtopologies with windows or joins whose stream time is not advanced,
+    and the way to advance it.
 
     :param foreign_stops: whether another program has frozen the stop offsets, by a rule of its own.
     """
@@ -246,10 +249,10 @@ def _not_with_foreign_stops(plan: TopologyPlan) -> tuple[str, ...]:
 
 
 def clock_warnings(plan: RunPlan, times: Mapping[TopicPartition, PartitionTimes]) -> tuple[str, ...]:
-    """Say that the moment of begin lies far ahead of the newest record, where that closes windows or joins:
+    """Warn if the moment of begin lies far ahead of the newest record, where that closes windows or joins:
     the driver's clock may be wrong.
 
-    :param times: of the partitions that the run read.
+    :param times: times of the partitions that the run read.
     """
     newest_ms = max((its.latest_ms for its in times.values()), default=-1)
     moment_ms = -1 if plan.end_of_run is None else plan.end_of_run.moment_ms
@@ -268,7 +271,8 @@ def clock_warnings(plan: RunPlan, times: Mapping[TopicPartition, PartitionTimes]
 def parked_warnings(
     plan: TopologyPlan, end_of_run: EndOfRun | None, done: Iterable[TaskReport]
 ) -> tuple[str, ...]:
-    """Return which tasks with windows or joins were not advanced because they have records parked.
+    """Return a warning that names the tasks with windows or joins whose stream time was not advanced because
+    they have records parked.
 
     :param done: the reports of a run's tasks.
     """
@@ -291,7 +295,7 @@ def parked_warnings(
 
 
 def _holding(plan: TopologyPlan) -> set[str]:
-    """Return what may keep stream time from advancing somewhere."""
+    """Return the names of topics and nodes that may keep stream time from advancing."""
     changelogs = [topic for sub in plan.subtopologies for topic in sub.changelogs.values()]
     names = {name for sub in plan.subtopologies for name in sub.stream_time.by_name}
     return names | {*retry_nodes(plan.application_id, changelogs)}

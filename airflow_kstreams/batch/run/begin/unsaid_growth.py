@@ -32,13 +32,13 @@ from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind, Histo
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 
-#: Partitions of a topic that are looked at: the first ones, whose keys growth takes.
+#: Number of partitions of a topic that are looked at: the first ones, from which growth takes keys.
 _PARTITIONS = 64
 _READ_AT_ONCE = 8
-#: Keys, and records, of a partition that are looked at.
+#: Number of keys, and of records, of a partition that are looked at.
 _KEYS = 32
 _RECORDS = 1_000
-#: A smaller count that puts all keys where they lie is no chance below this one.
+#: If a smaller count puts all keys where they lie with less probability than this, it is no chance.
 _CHANCE = 0.001
 
 
@@ -68,10 +68,10 @@ def refuse_unsaid_growth(
 ) -> None:
     """Refuse to begin state by today's count of a topic whose keys show that it had fewer partitions.
 
-    :param grouped: by subtopology id.
+    :param grouped: subtopology id -> its partition groups.
     :param bound: groups that existing state depends on.
-    :param interval_ms: the data interval that is to be read, if the run keeps to one.
-    :raises ConfigError: they do.
+    :param interval_ms: data interval that is to be read, if the run keeps to one, in epoch milliseconds.
+    :raises ConfigError: the keys show that.
     """
     if plan.partition_grouper:
         return
@@ -98,7 +98,7 @@ def refuse_unsaid_growth(
 def _to_read(
     session: CoordinatorSession, topic: str, count: int, interval_ms: tuple[int, int] | None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return from where to where the first partitions of a topic may be read."""
+    """Return for the first partitions of a topic the offsets ``[from, to)`` that may be read."""
     settings, admin = session.settings, session.admin
     partitions = [TopicPartition(topic, number) for number in range(min(count, _PARTITIONS))]
     starts = admin.start_offsets(partitions)
@@ -116,7 +116,7 @@ def _to_read(
 
 
 def _keys(session: CoordinatorSession, spans: Spans) -> Iterator[_KeySeen]:
-    """Yield keys from the beginning of each span, each once for each partition."""
+    """Yield keys from the beginning of each offset range, each once for each partition."""
     wanted = sorted(spans)
     for at_once in range(0, len(wanted), _READ_AT_ONCE):
         some = wanted[at_once : at_once + _READ_AT_ONCE]
@@ -139,7 +139,7 @@ def _keys(session: CoordinatorSession, spans: Spans) -> Iterator[_KeySeen]:
                                 keys[tp].setdefault(key, record.offset())
                     read.drop([tp for tp in some if len(keys[tp]) >= _KEYS or looked[tp] >= _RECORDS])
         except KafkaClientError as error:
-            # Deleted meanwhile: the freeze says what that means.
+            # Records were deleted meanwhile: the freeze reports it.
             if error.code not in POSITION_LOST:
                 raise
         yield from (
@@ -148,8 +148,8 @@ def _keys(session: CoordinatorSession, spans: Spans) -> Iterator[_KeySeen]:
 
 
 def _evidence(seen: list[_KeySeen], count: int) -> tuple[str, int]:
-    """Return what shows that a topic had fewer partitions, and the count that fits, 0 if none does; an empty
-    text if nothing shows it.
+    """Return the evidence that a topic had fewer partitions, as text, and the count that fits, 0 if none
+    does; an empty text without evidence.
     """
     astray = [key for key in seen if key.hashed % count != key.at.partition]
     first = _fitting(astray, seen, count)

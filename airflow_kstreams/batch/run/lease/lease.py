@@ -40,7 +40,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 log = logging.getLogger(__name__)
 _WAIT = "retry later; runs of one application follow each other (set max_active_runs=1)"
 _RENEWALS_PER_LEASE = 3
-#: The second attempt meets a lease that was renewed a moment ago; more are for stalls.
+#: Number of attempts. The second one meets a lease that was renewed a moment ago; more are for stalls.
 _CLAIMS = 5
 
 
@@ -49,8 +49,9 @@ class Claimant:
     """The caller of begin.
 
     :param order: (clear number, try number); a higher one of the same run claims it.
-    :param owner: text naming it in messages.
-    :param hold_lease: whether it is a driver, which works on the slice, or only freezes it.
+    :param owner: name of the caller for messages.
+    :param hold_lease: whether the caller is a driver, which works on the slice; else it only freezes the
+        slice.
     :param continuous: whether it runs the application continuously.
     """
 
@@ -64,7 +65,7 @@ class Claimant:
 class CoordinatorLease:
     """The lease of one coordinator, which may hold none.
 
-    :param session: writes it.
+    :param session: session that writes the lease.
     """
 
     def __init__(self, session: CoordinatorSession) -> None:
@@ -84,7 +85,7 @@ class CoordinatorLease:
     def new(self, caller: Claimant, generation: int, *, slice_run_id: str = "") -> Lease:
         """Return a lease for a caller; what begins writes it, and then calls :meth:`take`.
 
-        :param slice_run_id: the run whose slice it is for; empty for a continuous run.
+        :param slice_run_id: id of the run whose slice the lease is for; empty for a continuous run.
         """
         return Lease(
             owner_run_id=caller.run_id,
@@ -98,7 +99,7 @@ class CoordinatorLease:
         )
 
     def take(self, lease: Lease | None) -> None:
-        """Hold a lease that was just written, or None: it was given up, or never asked for."""
+        """Hold a lease that was just written; None if it was given up, or never asked for."""
         self._held = lease
 
     def end_former(self, ledger: Ledger) -> None:
@@ -106,10 +107,9 @@ class CoordinatorLease:
 
         The start writes its own lease, and the offsets that it has read, only after that fence. A task
         attempt that claims its transactional id in between would find the former lease in force and go on,
-        and the
-        start would overwrite the offsets that it commits.
+        and the start would overwrite the offsets that it commits.
 
-        :param ledger: as read under the claim, which fenced the former owner.
+        :param ledger: the ledger as it was read under the claim, which fenced the former owner.
         :raises TaskFencedError: another coordinator claimed the transactional id.
         """
         former = ledger.held_lease
@@ -140,7 +140,8 @@ class CoordinatorLease:
     def renew(self, *, stopping: bool = False) -> None:
         """Renew the lease.
 
-        :param stopping: ask the tasks of a continuous run to end cleanly; later renewals say it again.
+        :param stopping: whether to ask the tasks of a continuous run to end cleanly; later renewals ask it
+            again.
         :raises RunSupersededError: another driver owns the slice.
         :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
         """
@@ -160,11 +161,12 @@ class CoordinatorLease:
                 self._session.write((), lease=renewed)
 
     def write(self, records: Iterable[MetadataRecord], *, lease: Lease | None = None) -> None:
-        """Write what the owner of the lease has decided, in one transaction.
+        """Write decisions of the lease's owner in one transaction.
 
-        :param lease: the lease anew, if it is to be renewed with it.
+        :param lease: the lease, if it is to be renewed in the same transaction.
         :raises RunSupersededError: another driver owns the slice.
         :raises TaskFencedError: another coordinator has claimed the id meanwhile, perhaps only to look;
+            :meth:`reclaim` tells. Whether the records were written is not known.
             :meth:`reclaim` tells, and nothing of what was decided may be taken for written or not written.
         :raises KafkaClientError: the client failed, and the outcome may be unknown.
         """
@@ -205,7 +207,7 @@ class CoordinatorLease:
     def reclaim(self) -> None:
         """Claim the coordinator's id again, if the ledger still says that the lease is ours.
 
-        :raises RunSupersededError: it does not.
+        :raises RunSupersededError: the ledger says that it is another's.
         """
         with self._session.claiming():
             lease = self._held
@@ -221,9 +223,10 @@ class CoordinatorLease:
     def refuse_busy(self, ledger: Ledger, caller: Claimant, *, same_run_may_wait: bool = True) -> None:
         """Refuse a caller that meets a live lease of another owner, or a reset that is not done.
 
-        :param ledger: as it is now; after :meth:`await_turn`, so that a lease was looked at for long enough.
-        :param same_run_may_wait: whether an owner of the same run and order is one to wait for.
-        :raises RunBusyError: it must wait.
+        :param ledger: the ledger as it is now, read after :meth:`await_turn`, so that a lease was watched for
+            long enough.
+        :param same_run_may_wait: whether the caller waits for an owner of the same run and order.
+        :raises RunBusyError: the caller must wait.
         """
         if ledger.unfinished_reset is not None:
             raise resetting(self._app, caller, ledger.unfinished_reset)
@@ -237,7 +240,7 @@ class CoordinatorLease:
         Before that comes a second look, which waits for open transactions: the lease may have been released a
         moment ago, and a commit returns before readers see it.
 
-        :return: the ledger as it is then.
+        :return: the ledger after the wait.
         :raises RunBusyError: the owner is alive, or the application is being reset.
         """
         if (
@@ -254,12 +257,13 @@ class CoordinatorLease:
         return ledger
 
     def taking_over(self, caller: Claimant, *, same_run_may_wait: bool = True) -> tenacity.Retrying:
-        """Return what calls a function again while the lease is of an owner whose run the caller claims.
+        """Return a retry policy that calls a function again while the lease is of an owner whose run the
+        caller claims.
 
         Such an owner may be alive, as a driver is that its worker left behind: when it renews its lease
         between the caller's claim and write, it finds the lease still its own, and claims the id back.
 
-        :param same_run_may_wait: as for :meth:`await_turn`.
+        :param same_run_may_wait: whether the caller waits for an owner of the same run and order.
         """
 
         def overtaken(error: BaseException) -> bool:
@@ -282,9 +286,9 @@ class CoordinatorLease:
 
     @contextmanager
     def racing(self, caller: Claimant, ledger: Ledger) -> Iterator[None]:
-        """Turn every error by which a caller loses a race into the one that says so.
+        """Turn every error by which a caller loses a race into a RunBusyError that says so.
 
-        :param ledger: as the caller saw it before.
+        :param ledger: the ledger as the caller saw it before the race.
         """
         try:
             yield
@@ -293,9 +297,9 @@ class CoordinatorLease:
         except AccessDeniedError:
             raise  # no other coordinator's doing
         except (DataLossError, TopologyError, KafkaClientError) as error:
-            # What looks like lost records, or like another application's, may be another coordinator's work,
-            # seen half before and half after: it moved offsets and purged what they left behind, and its
-            # tasks wrote to topics that it made.
+            # An error that names lost records, or another application, may come from another coordinator's
+            # work, seen half before and half after: it moved offsets and purged the records before them, and
+            # its tasks wrote to topics that it created.
             if error.is_retriable or self._session.read_ledger() == ledger:
                 raise
             raise self.lost_race(caller) from error
@@ -382,7 +386,7 @@ def superseded(application_id: str, lease: Lease, found: Lease | None) -> RunSup
 def refuse_other_topology(slice_: Slice, plan: TopologyPlan) -> None:
     """Refuse an unfinished slice that the application file no longer fits.
 
-    :raises TopologyError: it does not.
+    :raises TopologyError: the topology has another hash.
     """
     if slice_.plan.topology.topology_hash != plan.topology_hash:
         raise TopologyError(
@@ -397,7 +401,7 @@ def refuse_other_topology(slice_: Slice, plan: TopologyPlan) -> None:
 def refuse_other_application(plan: TopologyPlan, application_id: str) -> None:
     """Refuse a plan that was built for another application.
 
-    :raises ConfigError: it was.
+    :raises ConfigError: the application ids differ.
     """
     if plan.application_id != application_id:
         raise ConfigError(

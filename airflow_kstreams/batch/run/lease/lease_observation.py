@@ -27,9 +27,9 @@ _POLL_SECONDS = 1.0
 
 
 class LeaseObservation:
-    """Remembers what one process has seen of the leases of others.
+    """Remembers the leases of others that one process has watched, and whether they were renewed.
 
-    :param session: reads the ledger; its clock waits.
+    :param session: session that reads the ledger; its clock waits.
     """
 
     def __init__(self, session: CoordinatorSession) -> None:
@@ -43,9 +43,10 @@ class LeaseObservation:
     def watch(self, ledger: Ledger, *, waiting: str) -> Ledger:
         """Wait until the lease changes in any way, at most for as long as it lasts.
 
-        :param ledger: as it was just read; it says from where on to look for a change.
-        :param waiting: the caller that waits, as the log names it.
-        :return: the ledger then: with the lease free, or another record of it.
+        :param ledger: the ledger as it was just read, which holds the record from which on a change is looked
+            for.
+        :param waiting: name of the caller that waits, for the log.
+        :return: the ledger at the end of the wait: its lease is free, or has another record.
         :raises KafkaClientError: the broker did not answer.
         """
         lease = ledger.held_lease
@@ -74,7 +75,7 @@ class LeaseObservation:
             end, now = found, session.read_ledger(wait_ms=0)
             if now.lease_offset != ledger.lease_offset:
                 return now
-        # For certain: a commit returns before readers see it.
+        # One more read for certain: a commit returns before readers see it.
         now = session.read_ledger()
         if now.lease_offset == ledger.lease_offset:
             self._silent_offset = now.lease_offset

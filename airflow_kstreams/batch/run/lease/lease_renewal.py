@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 class LeaseRenewal:
     """Renews a lease in a thread of its own; a context manager.
 
-    :param renew: renews once; raises RunSupersededError when another driver owns the slice.
-    :param release: gives the lease up, called at the end unless superseded.
-    :param interval_seconds: between renewals.
+    :param renew: renews the lease once; raises RunSupersededError when another driver owns the slice.
+    :param release: gives the lease up; called at the end unless superseded.
+    :param interval_seconds: seconds between renewals.
     :param on_superseded: called once, from the thread of renewals, when another driver has claimed the run.
     """
 
@@ -72,7 +72,7 @@ class LeaseRenewal:
     def check(self) -> None:
         """Renew now, which proves at the broker that this driver still owns the slice.
 
-        :raises RunSupersededError: it does not.
+        :raises RunSupersededError: another driver owns the slice.
         """
         if self._superseded is None:
             try:
