@@ -252,7 +252,12 @@ def _places(frame: Any) -> Iterator[str]:
 
 
 def is_printed(name: str, text: str, places: Collection[str]) -> bool:
-    """Return whether a text, made where these functions were running, is the remedy that a mark names."""
+    """Return whether a text, made where these functions were running, is the remedy that a mark names. One that
+    returns the text to another of its module need not be running any more.
+    """
     place, _, template = name.partition(": ")
-    parts = map(re.escape, re.split(r"\{\w*\}", template))
-    return place in places and re.search(".*".join(parts), text, re.DOTALL) is not None
+    parts = [*map(re.escape, re.split(r"\{\w*\}", template))]
+    made_there = place in places or (
+        any(parts) and place.partition(".")[0] in {each.partition(".")[0] for each in places}
+    )
+    return made_there and re.search(".*".join(parts), text, re.DOTALL) is not None

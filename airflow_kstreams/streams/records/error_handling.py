@@ -16,13 +16,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.services import Encoding, Forward
 from airflow_kstreams.streams.hints.hidden_values import without_values
+from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, RefusedResultError, text_of
 from airflow_kstreams.streams.records.key_check import MovedKeyError
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -41,27 +42,42 @@ from airflow_kstreams.streams.records.user_traceback import (
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.windows import Windowed
 
+#: What can be done about records that a topic holds already.
+_TAKE_OUT = "let deserialization.exception.handler skip or dead-letter such records and mend their producer"
 #: What Python says of forward(record), as it is called in Java.
 _JAVAS_FORWARD = "ProcessorContext.forward() missing 1 required positional argument: 'value'"
 
 log = logging.getLogger(__name__)
 
 
-def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> tuple[str, str]:
-    """Return a text that says what a sink could not do, and its remedy.
+class _Explained(NamedTuple):
+    """What failed, in words.
+
+    :param remakes: whether what is to be done may make another topology, which does not go on with the slice.
+    """
+
+    what: str
+    fix: str
+    remakes: bool
+
+
+def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> _Explained:
+    """Return what a sink could not do.
 
     :param encoded: what it was encoding, if it was.
     """
     if encoded is None and node.partitioner is not None:
-        return (
-            f"cannot place the result for topic {node.topic!r} of",
-            "mend the sink's partitioner or its input",
-        )
+        fix = "mend the sink's partitioner or its input"
+        return _Explained(f"cannot place the result for topic {node.topic!r} of", fix, remakes=False)
     fix = "mend the sink's serdes or its input"
     if encoded is not None and node.name == f"{node.topic}-sink":  # as add_repartition calls its own
-        fix = f"pass {encoded[0].side}_serde= to what repartitions there (group_by, repartition, to_table, "
-        fix += "...), or mend its input"
-    return f"cannot encode the result for topic {node.topic!r} of", fix
+        fix = (
+            f"pass {encoded[0].side}_serde= to what repartitions there (group_by, repartition, to_table, "
+            "...), or mend its input"
+        )
+    return _Explained(
+        f"cannot encode the result for topic {node.topic!r} of", fix, remakes=encoded is not None
+    )
 
 
 class Explaining:
@@ -116,6 +132,7 @@ class ErrorHandling:
         self._deserialization = settings.deserialization_exception_handler
         self._processing = settings.processing_exception_handler
         self._production = settings.production_exception_handler
+        self._application_id = settings.application_id
         self._task_id = task_id
         self._nodes = nodes
         self._context = context
@@ -204,45 +221,53 @@ class ErrorHandling:
         """Describe what failed at which node and record."""
         record = self._context.record
         node = failing_node(error, "(commit point)")
-        what, fix = self._explain(error, node)
-        if isinstance(error, MovedKeyError):
-            fix = (
-                "set processing.exception.handler=dead-letter, which takes such records out, for "
-                "airflow-kstreams dead-letters replay to bring them to their task"
-            )
-        if self._context.cached_from:
-            fix += f" ({self._naming_records()})"
+        explained = self._explain(error, node)
+        naming = f" ({self._naming_records()})" if self._context.cached_from else ""
+        dropping = ""
+        if explained.remakes or naming:
+            command = drop_slice_command(self._application_id)
+            dropping = f"; if that makes another topology, the retry needs the slice dropped first: {command}"
         return RecordError(
-            what,
+            explained.what,
             trace=user_traceback(error, self._site_of),
-            fix=f"{fix}, then retry the run: its slice is kept and nothing of it was lost",
+            fix=f"{explained.fix}{naming}, then retry the run: its slice is kept and nothing of it was lost"
+            f"{dropping}",
             topic=record.topic() if record is not None else "",
             partition=record.partition() if record is not None else -1,
             offset=record.offset() if record is not None else -1,
             node=node,
         )
 
-    def _explain(self, error: Exception, name: str) -> tuple[str, str]:
+    def _explain(self, error: Exception, name: str) -> _Explained:
         node = self._nodes.get(name)
         encoded, unfit = failed_encoding(error), ""
+        remakes = False
         if isinstance(error, TimestampAheadError):
             what = "windows, joins or timers go by stream time, which does not follow"
-            fix = "mend the producer of the topic, let processing.exception.handler skip or dead-letter such "
-            fix += "records, or raise max.timestamp.ahead.ms (-1 = no bound)"
+            fix = (
+                "let processing.exception.handler skip or dead-letter such records and mend their producer, "
+                "or raise max.timestamp.ahead.ms (-1 = no bound)"
+            )
         elif isinstance(error, MovedKeyError):
-            what, fix = "another task's record came to this one,", ""
+            what = "another task's record came to this one,"
+            fix = (
+                "set processing.exception.handler=dead-letter, which takes such records out, for "
+                "airflow-kstreams dead-letters replay to bring them to their task"
+            )
         elif isinstance(error, RefusedResultError):
             what = f"topic {error.refused.topic!r} does not take the result of"
             fix = error.refused.fix
         elif isinstance(node, SourceNode) and dating_failed(error):
             extractor = node.timestamps
             by = "" if extractor is None else f"the timestamp extractor {shown_extractor(extractor)} "
-            what, fix = f"{by}cannot date", "mend the extractor or the producer of the topic"
+            what, fix, remakes = f"{by}cannot date", f"mend the extractor, or {_TAKE_OUT}", True
         elif isinstance(node, SourceNode):
-            what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
+            what, fix, remakes = "cannot decode", f"mend the source's serdes, or {_TAKE_OUT}", True
             unfit = self._undecoded(name)
         elif isinstance(node, SinkNode):
-            what, fix = _unwritten(node, encoded)
+            unwritten = _unwritten(node, encoded)
+            what, remakes = unwritten.what, unwritten.remakes
+            fix = unwritten.fix
         else:
             what, fix = "processing failed for", "mend the function at that node"
             if encoded is not None:
@@ -262,10 +287,11 @@ class ErrorHandling:
             unfit = f"{encoded[0].unfit(encoded[1])}: "
             if isinstance(encoded[1], Windowed):
                 fix = "give windowed keys serdes.time_windowed(...) or session_windowed(...), or make others"
-        return (
+        return _Explained(
             f"task {self._task_id}: {what} {where} at node {name!r}{f' ({site})' if site else ''}"
             f"{f', in {place}' if place is not None else ''}: {unfit}{type(error).__name__}: {text}",
             fix,
+            remakes,
         )
 
     def _naming_records(self) -> str:
@@ -295,7 +321,7 @@ class ErrorHandling:
             self._take(error, node, policy)
 
     def _take(self, error: Exception, node: str, policy: str) -> None:
-        what, _ = self._explain(error, node)
+        what = self._explain(error, node).what
         record = self._context.record
         note = f"; {self._naming_records()}" if self._context.cached_from else ""
         if policy == "skip":

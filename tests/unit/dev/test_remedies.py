@@ -62,6 +62,9 @@ def test_remedies_of_the_package_are_found() -> None:
         ("m.f: begin {} again", True),
         ("m.f: end it", False),
         ("m.g", False),
+        ("m.explain: begin it again", True),
+        ("m.explain: {answer}", False),
+        ("other.explain: begin it again", False),
     ],
 )
 def test_mark_asks_for_the_text_from_its_function(name: str, printed: bool) -> None:

@@ -193,7 +193,7 @@ def test_window_of_a_key_decides_nothing() -> None:
 
 
 @pytest.mark.promise("moved-keys-elsewhere-fail")
-@pytest.mark.remedy("error_handling.ErrorHandling.record_error: set processing.exception.handler=dead-letter")
+@pytest.mark.remedy("error_handling.ErrorHandling._explain: set processing.exception.handler=dead-letter")
 @pytest.mark.parametrize(
     "listing",
     [
