@@ -183,8 +183,8 @@ def check_timestamps(call: str, timestamps: object) -> None:
     if callable(timestamps):
         name = getattr(timestamps, "__name__", type(timestamps).__name__)
         found = f"the function {name}"
-        fix = _CALLED.get(name, "") if getattr(timestamps, "__module__", "") == __name__ else ""
-        fix = f"call it: timestamps.{fix}" if fix else "wrap it: timestamps.extract(function)"
+        called = _CALLED.get(name, "") if getattr(timestamps, "__module__", "") == __name__ else ""
+        fix = f"call it: timestamps.{called}" if called else "wrap it: timestamps.extract(function)"
     raise TopologyError(
         f"{call} at {call_site()} is given {found} as timestamps, expected a timestamp extractor", fix=fix
     )

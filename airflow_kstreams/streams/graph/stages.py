@@ -134,7 +134,7 @@ def _store_on_both_sides(store: str, nodes: Sequence[Node], calling: Iterable[st
     return TopologyError(
         f"the nodes {', '.join(users)} share the store {store!r} around asynchronous nodes, so that no "
         "order of them sees the same records",
-        fix="keep two stores, or go through a topic between them: through('topic')",
+        fix="keep two stores",
     )
 
 

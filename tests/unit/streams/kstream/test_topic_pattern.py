@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 
 from airflow_kstreams.streams import ConfigError, KStreamBuilder, TopologyBuilder, TopologyError, serdes
 from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.remedies import walked
 
 pytestmark = pytest.mark.promise("patterns-are-matched-by-begin")
 
@@ -72,3 +75,52 @@ def test_logical_name_of_an_internal_topic_is_no_match() -> None:
     made = builder()
     made.stream(pattern="by-.*").group_by(lambda key, value: value, name="by").count(store="counts")
     assert made.build().matched(["by-day"]).plan("app").inputs == ("by-day",)
+
+
+def copied(*patterns: str, out: str = "out", topics: Mapping[str, int] = MATCHES) -> list[object]:
+    """Return what streams of patterns give of a record of each topic."""
+    made = builder()
+    for pattern in patterns:
+        made.stream(pattern=pattern).send_to(out)
+    with TopologyTestDriver(made.build(), application_id="app", partitions=topics) as driver:
+        for topic in topics:
+            driver.pipe_input(topic, key="k", value=topic, timestamp_ms=1)
+        return [record.value for record in driver.read_output(out)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        walked(
+            "topic_patterns.match_all: create a topic",
+            lambda: copied(r"flights-\d", topics={}),
+            lambda: copied(r"flights-\d"),
+        ),
+        walked(
+            "topic_patterns.match_all: create a topic",
+            lambda: copied("flight-.*", topics={}),
+            lambda: copied("flights-.*"),
+        ),
+        walked(
+            "topic_patterns.match_all: narrow the patterns",
+            lambda: copied("flights-.*", "flights-2"),
+            lambda: copied("flights-1", "flights-2"),
+        ),
+        walked(
+            "topic_patterns.refuse_overlaps",
+            lambda: copied("flights-.*", out="flights-out"),
+            lambda: copied(r"flights-\d", out="flights-out"),
+        ),
+        walked(
+            "topic_patterns.refuse_overlaps",
+            lambda: copied(".*"),
+            lambda: copied("flights-.*"),
+        ),
+    ],
+)
+def test_topics_are_read_when_the_pattern_is_as_the_error_says(
+    fault: Callable[[], object], told: Callable[[], object]
+) -> None:
+    with pytest.raises(TopologyError):
+        fault()
+    assert told() == ["flights-1", "flights-2"]

@@ -9,6 +9,7 @@ from airflow_kstreams.streams.errors import ConfigError, RecordError, TopologyEr
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.remedies import walked
 
 pytestmark = pytest.mark.promise("backfill-outputs-are-named", "loops-through-topics-are-not-backfilled")
 
@@ -87,6 +88,73 @@ def test_outputs_are_refused_when_they_do_not_fit(outputs: str, autostop: str, s
 def test_backfill_is_refused_when_the_topology_reads_a_topic_of_the_users_that_it_writes() -> None:
     with pytest.raises(TopologyError, match="reads topic 'middle', which it also writes"):
         with_outputs(topology(through="middle"), settings("middle=m,out=o,counts=c", "interval"))
+
+
+def between(*, group: bool) -> Topology:
+    """``in``, keyed anew by its values through a topic of the engine's, to ``out``."""
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    stream = builder.stream("in").select_key(lambda _, value: value)
+    if group:
+        stream.group_by_key(name="by").count(store="n").to_stream().map_values(str).send_to("out")
+    else:
+        stream.repartition(1, name="by").send_to("out")
+    return builder.build()
+
+
+WALKS = [
+    walked(
+        "outputs._refuse_missing",
+        (topology(), "out=out-2,audit=audit-2", "eol"),
+        (topology(), "out=out-2,audit=audit-2,counts=counts-2", "eol"),
+        {"out-2": ["v"], "counts-2": [1], "audit-2": [b"v"]},
+    ),
+    walked(
+        "outputs._refuse_missing",
+        (topology(), "", "interval"),
+        (topology(), "out=backfilled-out,counts=backfilled-counts,audit", "interval"),
+        {"backfilled-out": ["v"], "backfilled-counts": [1], "audit": [b"v"]},
+    ),
+    walked(
+        "sending._written_as",
+        (topology(), "out,counts", "eol"),
+        (topology(), "out,counts,audit", "eol"),
+        {"out": ["v"], "counts": [1], "audit": [b"v"]},
+    ),
+    walked(
+        "outputs.with_outputs: name a topic of its own",
+        (topology(), "out=in,counts", "eol"),
+        (topology(), "out=out-2,counts,audit", "eol"),
+        {"out-2": ["v"], "counts": [1]},
+    ),
+    walked(
+        "outputs.with_outputs: let the engine create such topics",
+        (topology(through="middle"), "middle=m,out=o,counts=c,audit=a", "interval"),
+        (between(group=False), "out=o", "interval"),
+        {"o": ["v"]},
+    ),
+    walked(
+        "outputs.with_outputs: let the engine create such topics",
+        (topology(through="middle"), "middle=m,out=o,counts=c,audit=a", "interval"),
+        (between(group=True), "out=o", "interval"),
+        {"o": ["1"]},
+    ),
+]
+
+
+def written(made: Topology, outputs: str, autostop: str, *topics: str) -> dict[str, list[Any]]:
+    named = with_outputs(made, settings(outputs, autostop))
+    with TopologyTestDriver(named, application_id="app") as driver:
+        driver.pipe_input("in", key="k", value="v", timestamp_ms=1)
+        return {topic: [record.value for record in driver.read_output(topic)] for topic in topics}
+
+
+@pytest.mark.parametrize(("fault", "told", "wanted"), WALKS)
+def test_outputs_are_written_when_they_are_named_as_the_error_says(
+    fault: tuple[Topology, str, str], told: tuple[Topology, str, str], wanted: dict[str, list[Any]]
+) -> None:
+    with pytest.raises((RecordError, TopologyError)):
+        written(*fault)
+    assert written(*told, *wanted) == wanted
 
 
 @pytest.mark.parametrize("text", ["=x", "a=", "a,,b", "a=b,a=c", ","])

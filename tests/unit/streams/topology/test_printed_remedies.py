@@ -58,6 +58,33 @@ def with_method(base: type, **methods: Any) -> type:
     return type("Mine", (base,), methods)
 
 
+def crossing(b: Any, behind_one: str, behind_other: str) -> None:
+    """Two streams with a call each; the stores above the calls are ``kept`` and ``more``.
+
+    :param behind_one: the store below the call of ``other``.
+    :param behind_other: the store below the call of ``in``.
+    """
+    one = b.stream("in").process(keeping("kept"), spec("kept")).map_values_async(plus_one)
+    other = b.stream("other").process(keeping("more"), spec("more")).map_values_async(plus_one)
+    out(one.process(keeping(behind_other), spec(behind_other)))
+    other.process(keeping(behind_one), spec(behind_one)).send_to("side", value_serde=JSON)
+
+
+def keeping(store: str) -> type:
+    """Return a processor that counts the records of each key in a store and forwards the record."""
+
+    class CountingIn(Forwarding):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            self.kept = context.state_store(store)
+
+        def process(self, record: Any) -> None:
+            self.kept.put(record.key, (self.kept.get(record.key) or 0) + 1)
+            super().process(record)
+
+    return CountingIn
+
+
 # == methods as a user may write them
 
 
@@ -411,6 +438,12 @@ DSL = [
             .through("mid", value_serde=JSON)
             .process(with_method(Forwarding))
         ),
+        ADDED,
+    ),
+    walked(
+        "stages._store_on_both_sides: keep two stores",
+        lambda b: crossing(b, "kept", "more"),
+        lambda b: crossing(b, "fresh", "newer"),
         ADDED,
     ),
     # == what a topology reads and writes

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import re
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -20,6 +21,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.naming import topic_names
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.remedies import walked
 from tests.support.topology import drawn_topologies as drawn
 
 
@@ -143,6 +146,70 @@ def test_plan_is_refused_when_a_user_topic_has_an_engine_topics_name() -> None:
 def test_plan_is_refused_when_an_engine_topics_name_is_too_long() -> None:
     with pytest.raises(TopologyError, match="too long"):
         _word_counts(store="s" * 200).plan("a" * 60)
+
+
+def _counted(out: str, *, store: str = "counts", application_id: str = "app") -> list[object]:
+    with TopologyTestDriver(_word_counts(store=store, out=out), application_id=application_id) as driver:
+        for _ in range(2):
+            driver.pipe_input("lines", key="k", value="word", timestamp_ms=1)
+        return [record.value for record in driver.read_output(out, value_serde=serdes.int64())]
+
+
+CHANGELOG, LONG = "app-counts-changelog", "s" * 200
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        walked(
+            "topology._check_engine_topics: rename the topic",
+            lambda: _counted(CHANGELOG),
+            lambda: _counted("counts-of-words"),
+        ),
+        walked(
+            "topology._check_engine_topics: rename the topic",
+            lambda: _counted(CHANGELOG),
+            lambda: _counted(CHANGELOG, store="words"),
+        ),
+        walked(
+            "topology._check_engine_topics: rename the topic",
+            lambda: _counted(CHANGELOG),
+            lambda: _counted(CHANGELOG, application_id="words"),
+        ),
+        walked(
+            "topology._check_engine_topics: shorten the name",
+            lambda: _counted("out", store=LONG, application_id="a" * 60),
+            lambda: _counted("out", application_id="a" * 60),
+        ),
+        walked(
+            "topology._check_engine_topics: shorten the name",
+            lambda: _counted("out", store=LONG, application_id="a" * 60),
+            lambda: _counted("out", store=LONG, application_id="a"),
+        ),
+    ],
+)
+def test_words_are_counted_when_names_are_as_the_error_says(
+    fault: Callable[[], object], told: Callable[[], object]
+) -> None:
+    with pytest.raises(TopologyError):
+        fault()
+    assert told() == [1, 2]
+
+
+@pytest.mark.remedy("topology.refuse_dead_letter_topic")
+def test_letters_go_to_a_topic_of_their_own_as_the_error_says() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").map_values(lambda value: 12 / value).send_to("out")
+    topology, dead = builder.build(), "errors.dead.letter.queue.topic.name"
+    settings = {"processing.exception.handler": "dead-letter"}
+    with pytest.raises(ConfigError) as refused:
+        TopologyTestDriver(topology, application_id="app", settings={**settings, dead: "in"})
+    assert dead in refused.value.fix
+    with TopologyTestDriver(topology, application_id="app", settings={**settings, dead: "letters"}) as driver:
+        for value in (0, 4):
+            driver.pipe_input("in", key="k", value=value, timestamp_ms=1)
+        assert [record.value for record in driver.read_output("letters")] == [b"0"]
+        assert [record.value for record in driver.read_output("out")] == [3]
 
 
 def test_plan_is_refused_when_the_application_id_cannot_name_topics() -> None:
