@@ -252,8 +252,9 @@ def _places(frame: Any) -> Iterator[str]:
 
 
 def is_printed(name: str, text: str, places: Collection[str]) -> bool:
-    """Return whether a text, made where these functions were running, is the remedy that a mark names. One that
-    returns the text to another of its module need not be running any more.
+    """Return whether a text, made where these functions were running, is the remedy that a mark names.
+
+    A function that returns the text to another one of its module need not be running any more.
     """
     place, _, template = name.partition(": ")
     parts = [*map(re.escape, re.split(r"\{\w*\}", template))]
