@@ -22,7 +22,7 @@ from airflow_kstreams.streams.type_variables import K, V
 from airflow_kstreams.streams.windows import FoldWindow
 
 _ONE_BY_ONE = "name them one by one: {call}(definition, 'totals', 'counts')"
-#: What to do about what is no store, by its type.
+#: Type of an argument that is no store -> the remedy.
 _NO_STORES = {
     "list": _ONE_BY_ONE,
     "tuple": _ONE_BY_ONE,
@@ -31,7 +31,7 @@ _NO_STORES = {
     "KTable": "pass the name of the table's store: {call}(definition, table.store)",
     "GlobalKTable": "join with the global table above; its entries are in no store of a task",
 }
-#: For a function in the place of a topic.
+#: The remedy for a function in the place of a topic.
 _TOPICS_BY_RECORD = (
     "write split(small=predicate), and send_to(topic) of each branch; or in a processor "
     "context.send(topic, key, value)"
@@ -46,12 +46,12 @@ class Partner(Protocol):
 
 
 def check_topic(topic: object, call: str, *, fix: str = "", legal: bool = False) -> None:
-    """Refuse what is no topic's name.
+    """Refuse an argument that is no topic's name.
 
-    :param call: the DSL method, for the message.
-    :param fix: the remedy, for the message.
-    :param legal: whether to refuse a name that Kafka does not allow, too, where no node does.
-    :raises TopologyError: it is another object, or such a name.
+    :param call: name of the DSL method, for the message.
+    :param fix: the remedy, for the message; a usual one by default.
+    :param legal: True also refuses a name that Kafka does not allow: needed where no node checks it.
+    :raises TopologyError: the argument is no text, or such a name.
     """
     if not isinstance(topic, str):
         raise TopologyError(
@@ -66,10 +66,10 @@ def check_topic(topic: object, call: str, *, fix: str = "", legal: bool = False)
 
 
 def check_partitions(partitions: object, call: str) -> None:
-    """Refuse what is no number of partitions.
+    """Refuse an argument that is no number of partitions.
 
-    :param call: the DSL method, for the message.
-    :raises TopologyError: it is another object, or less than 1.
+    :param call: name of the DSL method, for the message.
+    :raises TopologyError: the argument is no whole number, or less than 1.
     """
     if type(partitions) is not int or partitions < 1:
         raise TopologyError(
@@ -79,10 +79,10 @@ def check_partitions(partitions: object, call: str) -> None:
 
 
 def check_store(store: object, call: str) -> None:
-    """Refuse what is neither a store's name nor its spec; None is left to the caller.
+    """Refuse an argument that is neither a store's name nor its spec; None is left to the caller.
 
-    :param call: the DSL method, for the message.
-    :raises TopologyError: it is another object.
+    :param call: name of the DSL method, for the message.
+    :raises TopologyError: the argument is another object.
     """
     if store is not None and (store == "" or not isinstance(store, str | StoreSpec)):
         raise TopologyError(
@@ -95,7 +95,7 @@ def check_used_stores(stores: Iterable[object], call: str) -> None:
     """Refuse an argument that names no store.
 
     :param stores: the arguments that should name stores.
-    :param call: the DSL method, for the message.
+    :param call: name of the DSL method, for the message.
     :raises TopologyError: one of them is neither a name nor a spec.
     """
     for store in stores:
@@ -114,9 +114,9 @@ def check_partner(partner: object, kind: type[Partner], graph: StreamGraph, call
     """Refuse to bring a stream together with anything but a stream or table of its own builder.
 
     :param kind: ``KStream`` or ``KTable``.
-    :param graph: that of the stream whose method was called.
-    :param call: the DSL method, for the message.
-    :raises TopologyError: it is of another kind or builder.
+    :param graph: graph of the stream whose method was called.
+    :param call: name of the DSL method, for the message.
+    :raises TopologyError: the partner is of another kind or builder.
     """
     if not isinstance(partner, kind) or partner._known.graph is not graph:
         whose = " of another builder" if isinstance(partner, kind) else ""
@@ -130,9 +130,9 @@ def check_partner(partner: object, kind: type[Partner], graph: StreamGraph, call
 def no_window_error(which: str, call: str, known: KnownStream) -> TopologyError:
     """Describe a join of two streams of which one has no window: its elements would be kept for ever.
 
-    :param which: of the streams, seen from the call: ``it is given`` or ``it is called on``.
-    :param call: the DSL method.
-    :param known: that stream.
+    :param which: place of this stream in the call: ``it is given`` or ``it is called on``.
+    :param call: name of the DSL method.
+    :param known: description of the stream without a window.
     """
     joining = f"{call} at {call_site()} joins two streams, and the one {which}"
     if known.had_window:
@@ -147,9 +147,9 @@ def no_window_error(which: str, call: str, known: KnownStream) -> TopologyError:
 
 
 def no_store_error(call: str) -> TopologyError:
-    """Describe a table without a store that is asked for it.
+    """Describe a call that asks for the store of a table that has none.
 
-    :param call: the DSL method, for the message.
+    :param call: name of the DSL method, for the message.
     """
     return TopologyError(
         f"{call} at {call_site()} is asked of a table that is kept in no store of its own",
@@ -158,9 +158,9 @@ def no_store_error(call: str) -> TopologyError:
 
 
 def check_source_of_tables(table: KnownTable, call: str) -> None:
-    """Refuse a table below one that does not know its old values.
+    """Refuse to make a table of one whose old values cannot be asked for.
 
-    :param call: the DSL method, for the message.
+    :param call: name of the DSL method, for the message.
     :raises TopologyError: a store of the table has no changelog, or its entries cannot be made again.
     """
     check_logged(table.kept_in, call)
@@ -175,8 +175,8 @@ def check_source_of_tables(table: KnownTable, call: str) -> None:
 def refuse_windows(table: KnownTable, call: str) -> None:
     """Refuse to join a table of windows with another table.
 
-    :param call: the DSL method, for the message.
-    :raises TopologyError: it is one.
+    :param call: name of the DSL method, for the message.
+    :raises TopologyError: the table is one of windows.
     """
     if table.windowed:
         raise TopologyError(
@@ -189,8 +189,8 @@ def refuse_windows(table: KnownTable, call: str) -> None:
 def check_logged(specs: Iterable[StoreSpec], call: str) -> None:
     """Refuse stores whose values would be lost when a run ends.
 
-    :param specs: stores of a table that gives old values.
-    :param call: the DSL method, for the message.
+    :param specs: specs of the stores from which a table's old values are read.
+    :param call: name of the DSL method, for the message.
     :raises TopologyError: one of them has no changelog.
     """
     for spec in specs:
@@ -203,12 +203,12 @@ def check_logged(specs: Iterable[StoreSpec], call: str) -> None:
 
 
 def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
-    """Refuse a table whose store writes keys otherwise than the topic they came from.
+    """Refuse a table whose store writes keys by another serde than the topic that they came from.
 
     Joins find a table's partition by the bytes of its store's keys.
 
-    :param key_serde: of the records that the table is made of.
-    :param call: the DSL method, for the message.
+    :param key_serde: key serde of the records that the table is made of.
+    :param call: name of the DSL method, for the message.
     :raises TopologyError: the serdes differ.
     """
     if spec.key_serde != key_serde:
@@ -223,7 +223,7 @@ def check_table_values(spec: StoreSpec, value_serde: Serde | None, call: str) ->
     """Refuse a serde of values beside a store that has another one.
 
     :param value_serde: the serde that the user gave; None for ``count``, which has one of its own.
-    :param call: the DSL method, for the message.
+    :param call: name of the DSL method, for the message.
     :raises TopologyError: the two differ.
     """
     if value_serde is not None and value_serde != spec.value_serde and call != "count":
@@ -235,9 +235,9 @@ def check_table_values(spec: StoreSpec, value_serde: Serde | None, call: str) ->
 
 
 def check_store_kind(spec: StoreSpec, kind: type[StoreSpec], call: str) -> None:
-    """Refuse a store of another kind than the table is kept in.
+    """Refuse a spec of another kind of store than the one in which the table is kept.
 
-    :param call: the DSL method, for the message.
+    :param call: name of the DSL method, for the message.
     :raises TopologyError: the spec is of another kind.
     """
     if type(spec) is not kind:
@@ -249,9 +249,9 @@ def check_store_kind(spec: StoreSpec, kind: type[StoreSpec], call: str) -> None:
 
 
 def check_table_store(spec: StoreSpec, call: str) -> None:
-    """Refuse a store in which no table can be kept that has one value per key, or its versions.
+    """Refuse a store that can keep neither one value per key nor its versions.
 
-    :param call: the DSL method, for the message.
+    :param call: name of the DSL method, for the message.
     :raises TopologyError: the spec is of another kind.
     """
     if type(spec) is not VersionedStoreSpec:
@@ -261,7 +261,7 @@ def check_table_store(spec: StoreSpec, call: str) -> None:
 #: A store's name, a whole spec (to switch caching or logging off), or None for a name of what it is.
 StoreArgument = str | StoreSpec[K, V] | None
 
-#: What to pass instead of what is no function.
+#: The remedy where an argument of a fold is no function.
 FUNCTIONS = "pass functions: aggregate(initializer, aggregator), reduce(reducer)"
 
 
@@ -271,8 +271,8 @@ class GroupedRecords:
 
     :param stream: the stream. If its key changed, the records must first move to the partition of their key;
         if its values are a table's, a fold must not keep them.
-    :param name: of the repartition topic, None for one per store.
-    :param call: the method that made the group, for messages.
+    :param name: the repartition topic's name given by the user; None for a topic per store.
+    :param call: name of the DSL method that made the group, for messages.
     """
 
     stream: KnownStream
@@ -284,11 +284,12 @@ class GroupedRecords:
     ) -> StoreSpec:
         """Return the spec of a fold's store.
 
-        :param store: the user's argument.
+        :param store: name or spec given by the user; None for a name made of the topics that the stream
+            reads.
         :param value_serde: the serde that the user gave, or the only possible one; without it, results of
             ``reduce`` have the serde of the values.
-        :param call: the fold, for messages.
-        :param window: by which it folds.
+        :param call: name of the fold's DSL method, for messages.
+        :param window: windows by which the records are folded; None for a fold without windows.
         :raises TopologyError: a serde is missing or differs from that of the store's spec.
         """
         check_serdes(call, value_serde=value_serde)
@@ -319,8 +320,9 @@ class GroupedRecords:
         """Add a fold's node and store, and return its table.
 
         :param call: ``count``, ``reduce`` or ``aggregate``.
-        :param spec: the store.
-        :param name: of the node, None for a numbered one.
+        :param operator: the operator that folds.
+        :param spec: the store's spec.
+        :param name: the node's name; None for a numbered one.
         :raises TopologyError: a serde is missing, or a name is taken.
         """
         graph = self.stream.graph
@@ -334,8 +336,8 @@ class GroupedRecords:
         return fold_kind("cogroup" if self.call == "cogroup" else call, window)
 
     def reads_anew(self, *, windowed: bool) -> bool:
-        """Return whether the records go through a topic before they are folded: to their key's partition,
-        and where windows are to go by times that stream time does not follow.
+        """Return True if the records go through a repartition topic before they are folded: to get to their
+        key's partition, or because windows go by times that stream time does not follow.
         """
         return self.stream.key_changed or (self.stream.redated and windowed)
 
@@ -343,8 +345,8 @@ class GroupedRecords:
         """Return the node that gives a fold its records: each in the partition of its key, and its value no
         other table's.
 
-        :param name: of a repartition topic where the group has none of its own.
-        :param anew: whether they go through it.
+        :param name: the repartition topic's name where the group has none.
+        :param anew: True if the records go through a repartition topic.
         """
         stream = self.stream
         if not anew:

@@ -59,11 +59,11 @@ class GlobalTableOptions(TypedDict, total=False):
 class KStreamBuilder(Generic[K, V]):
     """Makes streams of topics, and the topology of the operators that were called on them.
 
-    :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
-    :param default_value_serde: the same for values.
+    :param default_key_serde: serde of keys wherever none is given or known from upstream.
+    :param default_value_serde: serde of values wherever none is given or known from upstream.
     :param partition_grouper: decides which partitions one task reads together; by default equal partition
         numbers.
-    :raises TopologyError: that is no partition grouper.
+    :raises TopologyError: ``partition_grouper`` is no partition grouper.
 
     >>> from airflow_kstreams.streams import serdes
     >>> builder = KStreamBuilder()
@@ -94,7 +94,7 @@ class KStreamBuilder(Generic[K, V]):
             default_value_serde=default_value_serde,
             partition_grouper=partition_grouper,
         )
-        #: Tables without a name of the user's, by their topics.
+        #: Topic -> the table of it that the user gave no name.
         self._tables: dict[str, KnownTable] = {}
 
     @overload
@@ -131,16 +131,16 @@ class KStreamBuilder(Generic[K, V]):
         of each topic goes to task n, unless the builder was given another partition grouper; the topics may
         have unequal partition counts unless a store is kept below.
 
-        :param topics: names, ``stream("a", "b")``, or lists of names, ``stream(["a", "b"])``; each must exist
-            when a run begins.
-        :param key_serde: of keys; may be left out if the builder has a default.
-        :param value_serde: of values; may be left out if the builder has a default.
+        :param topics: names of topics, ``stream("a", "b")``, or lists of names, ``stream(["a", "b"])``; each
+            topic must exist when a run begins.
+        :param key_serde: serde of keys; may be left out if the builder has a default.
+        :param value_serde: serde of values; may be left out if the builder has a default.
         :param timestamps: extractor of the records' timestamps, see ``airflow_kstreams.streams.timestamps``;
-            their own by default.
-        :param pattern: a regular expression in place of names: every topic whose whole name matches when a
-            run begins; a new one enters with the next run. One that matches a topic of another source, one
-            that the topology writes, or one of the engine's is refused.
-        :param name: of the source node; numbered by default.
+            by default each record has its own.
+        :param pattern: a regular expression in place of names: the stream reads every topic whose whole
+            name matches when a run begins; a new topic enters with the next run. A pattern that matches a
+            topic of another source, one that the topology writes, or one of the engine's is refused.
+        :param name: the source node's name; numbered by default.
         :raises TopologyError: a serde is missing, one of the topics is read with other serdes or
             timestamps, together with other topics, or under another name, already, or the pattern is no
             regular expression, or stands beside names.
@@ -219,13 +219,13 @@ class KStreamBuilder(Generic[K, V]):
         Records without key are dropped and counted. The table is kept in a store with a changelog of its own;
         asking twice without names gives one table.
 
-        :param topic: partitioned by key; must exist when a run begins.
-        :param key_serde: of keys; may be left out if the store's spec or the builder has one.
-        :param value_serde: of values; may be left out if the builder has a default.
+        :param topic: name of a topic that is partitioned by key; it must exist when a run begins.
+        :param key_serde: serde of keys; may be left out if the store's spec or the builder has one.
+        :param value_serde: serde of values; may be left out if the builder has a default.
         :param store: the store's name, or its whole spec (to switch caching or logging off, or a
-            ``VersionedStoreSpec`` to keep versions); unless given, ``<topic>-table``.
+            ``VersionedStoreSpec`` to keep versions); by default ``<topic>-table``.
         :param timestamps: as in :meth:`stream`.
-        :param name: of the node that keeps the table; numbered by default.
+        :param name: name of the node that keeps the table; numbered by default.
         :raises TopologyError: a serde is missing, the topic is read with other serdes, timestamps or topics
             already, the store's name is taken or its keys have another serde.
 
@@ -300,12 +300,13 @@ class KStreamBuilder(Generic[K, V]):
         to the next run, and starts no run by itself. Each Python process of the executors reads the whole
         topic once in a run, for all of its tasks.
 
-        :param topic: of any partition count; the topology neither reads nor writes it otherwise.
-        :param key_serde: of keys; may be left out if the builder has a default.
-        :param value_serde: of values; may be left out if the builder has a default.
-        :param storage: the place of its entries in a process: ``memory``, as bytes, or ``rocksdb`` for more
-            than memory holds (needs the extra ``rocksdb``).
-        :param name: the table's name in ``describe`` and pictures; by default that of its topic.
+        :param topic: name of a topic of any partition count; the topology neither reads nor writes it
+            otherwise.
+        :param key_serde: serde of keys; may be left out if the builder has a default.
+        :param value_serde: serde of values; may be left out if the builder has a default.
+        :param storage: place of the table's entries in a process: ``memory``, as bytes, or ``rocksdb`` for
+            more than memory holds (needs the extra ``rocksdb``).
+        :param name: the table's name in ``describe`` and pictures; by default the topic's.
         :raises TopologyError: a serde is missing, there is no such storage, or the topic is a global table
             under another name already; ``build`` refuses a topic that is read or written besides, and a name
             that a node has.
@@ -363,7 +364,7 @@ class KStreamBuilder(Generic[K, V]):
     def build(self) -> Topology:
         """Return the topology.
 
-        :raises TopologyError: it cannot run; the user's file and line are named.
+        :raises TopologyError: the topology cannot run; the error names the user's file and line.
         """
         topology = kept_together(self._graph.topology.build())
         topology = dataclasses.replace(topology, unnamed=self._graph.unnamed)

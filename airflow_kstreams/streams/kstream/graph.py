@@ -37,10 +37,12 @@ from airflow_kstreams.streams.topology.validation import same_timestamps, two_so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serdes:
-    """The serdes of a stream's keys and values; None where an operator made something new.
+    """The serdes of a stream's keys and values.
 
-    :param key_lost: the operator that made the new key, for messages, e.g. ``map at app.py:12``.
-    :param value_lost: the operator that made the new value.
+    :param key: serde of keys; None after an operator that made a new key.
+    :param value: serde of values; None after an operator that made a new value.
+    :param key_lost: operator that made the new key, for messages, e.g. ``map at app.py:12``.
+    :param value_lost: operator that made the new value.
     """
 
     key: Serde | None
@@ -76,8 +78,8 @@ class Serdes:
 def check_name(name: object) -> None:
     """Refuse a name that can name no topic: what is made for an operator may be called after it.
 
-    :param name: that the user gave, None for none.
-    :raises TopologyError: it is not legal.
+    :param name: name given by the user; None for none.
+    :raises TopologyError: the name is not legal for a topic.
     """
     if name is not None and not (isinstance(name, str) and is_legal_topic(name)):
         raise TopologyError(
@@ -88,10 +90,11 @@ def check_name(name: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _NamedBy:
-    """The call whose state or topic has a name.
+    """A call of the user whose store or topic has a name.
 
-    :param call: the DSL method.
-    :param option: the argument with which the user names it.
+    :param call: name of the DSL method.
+    :param site: the user's file and line.
+    :param option: argument with which the user would name the store or topic.
     """
 
     call: str
@@ -105,11 +108,11 @@ class _NamedBy:
 class StreamGraph:
     """Compiles the calls of the DSL to a topology.
 
-    :param default_key_serde: used where none is given or inherited.
-    :param default_value_serde: used where none is given or inherited.
-    :param make_stream: makes what users see of a known stream: ``KStream``, which lies above tables that have
-        a stream.
-    :param partition_grouper: of the topology.
+    :param default_key_serde: serde of keys where none is given or inherited.
+    :param default_value_serde: serde of values where none is given or inherited.
+    :param make_stream: the class ``KStream``, which makes a user's stream of a description; its module
+        imports this one.
+    :param partition_grouper: decides which partitions one task reads together; None for equal numbers.
     """
 
     def __init__(
@@ -126,9 +129,10 @@ class StreamGraph:
         self.make_stream = make_stream
         self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
-        #: Joins that take records without key, by their nodes.
+        #: Nodes of joins that take records without key.
         self.without_key: list[str] = []
-        #: What stores are that the user gave no name.
+        #: Name of a store that the user gave no name -> the kind of its operator, its topics, and the option
+        #: that names it.
         self.unnamed: dict[str, UnnamedStore] = {}
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
@@ -140,18 +144,19 @@ class StreamGraph:
 
     def name(self, kind: str) -> str:
         """Return the next numbered name of a node in Kafka Streams' shape, e.g.
-        ``KSTREAM-FILTER-0000000001``. Nothing that lasts is called so.
+        ``KSTREAM-FILTER-0000000001``. No store and no topic has such a name.
         """
         number = self._count
         self._count += 1
         return f"{kind}-{number:010d}"
 
     def lasting_name(self, reads: Reads, kind: str, call: str, *, option: str) -> str:
-        """Return the name of what a call keeps, where the user gave none.
+        """Return the name of the store or topic of a call, where the user gave none.
 
-        :param kind: of the operator.
-        :param call: the DSL method, for messages.
-        :param option: the argument with which the user would name it.
+        :param reads: topics that the stream or table reads.
+        :param kind: kind of the operator, e.g. ``count`` or ``left-join``.
+        :param call: name of the DSL method, for messages.
+        :param option: argument with which the user would name it.
         :raises TopologyError: another call has the name.
         """
         name, ours = lasting_name(reads, kind), _NamedBy(call, call_site(), option)
@@ -171,14 +176,16 @@ class StreamGraph:
         return name
 
     def note_beside(self, store: str, other: str) -> None:
-        """Take note of a second store of one that the user may have given no name."""
+        """Note a second store of an operator, unless the user named its first store."""
         if store in self.unnamed:
             self.unnamed[other] = self.unnamed[store]
 
     def take_note(self, reads: Reads, kind: str, pin: str, *stores: str) -> None:
-        """Take note of what stores are that the user gave no name.
+        """Note the origin of stores that the user gave no name.
 
-        :param pin: the argument that gives them the names that they have.
+        :param reads: topics that the stream or table reads.
+        :param kind: kind of the operator that has the stores.
+        :param pin: argument that gives the stores the names that they have, e.g. ``store="orders-count"``.
         """
         self.unnamed.update(dict.fromkeys(stores, UnnamedStore(kind, reads, pin)))
 
@@ -188,9 +195,12 @@ class StreamGraph:
         """Return the serde to use where bytes are needed: the given one, else the inherited, else the
         default.
 
-        :param call: the DSL method that needs it, for the message.
-        :param option: the method's parameter that takes it, unless that is ``<side>_serde``.
-        :raises TopologyError: there is none.
+        :param side: ``key`` or ``value``.
+        :param given: serde given by the user; None if there is none.
+        :param inherited: serdes known from upstream; None if there are none.
+        :param call: the DSL method's call, for the message, e.g. ``stream('orders')``.
+        :param option: the method's parameter for the serde, unless that is ``<side>_serde``.
+        :raises TopologyError: no serde is known.
         """
         option = option or f"{side}_serde"
         check_serdes(call.partition("(")[0], **{option: given})
@@ -214,8 +224,8 @@ class StreamGraph:
     ) -> str:
         """Return the name of the node that reads topics; asking twice, in any order, gives the same node.
 
-        :param topics: names, or only what stands for a pattern.
-        :param name: that the user gave.
+        :param topics: names of topics, or the placeholder of one pattern.
+        :param name: the node's name given by the user; None for a numbered one.
         :raises TopologyError: one of the topics is read with other serdes, together with other topics, or
             under another name, already.
         """
@@ -247,7 +257,7 @@ class StreamGraph:
         return known.name
 
     def global_table(self, definition: GlobalTableDef) -> GlobalTableDef:
-        """Take note of a global table; asking twice alike gives tables of one topic.
+        """Note a global table; asking twice for the same topic, name and storage is allowed.
 
         :raises TopologyError: the topic is a global table already that has another name or storage.
         """
@@ -264,7 +274,9 @@ class StreamGraph:
     def node_name(self, kind: str, given: str | None) -> str:
         """Return the name that the user gave a node, else the next numbered one.
 
-        :raises TopologyError: it can name no topic: what is made for the node may be called after it.
+        :param kind: the beginning of a numbered name, e.g. ``KSTREAM-FILTER``.
+        :param given: name given by the user; None for a numbered one.
+        :raises TopologyError: the name is not legal for a topic: topics of the node may be called after it.
         """
         check_name(given)
         return self.name(kind) if given is None else given
@@ -280,8 +292,10 @@ class StreamGraph:
     ) -> str:
         """Add an operator node and return its name.
 
-        :param kind: begins the name of a node that the user gave none.
-        :param name: that the user gave.
+        :param kind: the beginning of a numbered name, e.g. ``KSTREAM-FILTER``.
+        :param parent: node whose results the operator takes.
+        :param stores: names of the stores that it uses.
+        :param name: the node's name given by the user; None for a numbered one.
         """
         name = self.node_name(kind, name)
         self.topology.add_operator(name, operator, parent, stores=tuple(stores))
@@ -299,7 +313,7 @@ class StreamGraph:
     ) -> None:
         """Add a sink node.
 
-        :param name: that the user gave, None for a numbered one.
+        :param name: the node's name given by the user; None for a numbered one.
         """
         self.topology.add_sink(
             self.node_name("KSTREAM-SINK", name),
@@ -336,10 +350,10 @@ class StreamGraph:
     ) -> str:
         """Return the source that reads ``parent`` rekeyed; the same arguments give the same source.
 
-        :param drop: selects the records that do not go through; by default those without key or value. A
-            record without key that goes through gets any partition.
-        :param partitions: of the topic; None for as many as the largest source of the writing subtopology
-            has.
+        :param drop: operator that leaves out records; by default those without key or value. A record without
+            key that goes through gets any partition.
+        :param partitions: number of the topic's partitions; None for as many as the largest source of the
+            writing subtopology has.
         :raises TopologyError: another stream was repartitioned under the name.
         """
         drop = drop or DropNulls()
@@ -366,7 +380,7 @@ class StreamGraph:
     def add_table_store(self, spec: StoreSpec, node: str) -> None:
         """Add the store of the table that ``node`` keeps.
 
-        :raises TopologyError: another table keeps its entries there: each would overwrite the other's.
+        :raises TopologyError: another table has the store: each would overwrite the other's entries.
         """
         site = call_site()
         known, first = self._tables.setdefault(spec.name, (node, site))
@@ -380,7 +394,7 @@ class StreamGraph:
     def add_join_store(self, spec: StoreSpec, nodes: Sequence[str]) -> None:
         """Add a store of a join and connect it to the join's nodes.
 
-        :raises TopologyError: another join or a table keeps its entries there.
+        :raises TopologyError: another join or a table has the store.
         """
         site = call_site()
         if spec.name in self._tables:
@@ -415,13 +429,13 @@ def _reading(source: SourceNode) -> tuple[object, ...]:
 
 
 def kept_ahead(topology: Topology, joins: Sequence[str]) -> Topology:
-    """Return the topology in which records without key pass all ``repartition`` ahead of joins.
+    """Return the topology in which records without key pass each ``repartition`` above the given joins.
 
     Rule, that of Kafka Streams (KIP-962): ``repartition`` leaves records without key out, unless a left or
     outer join lies behind it, however far, but not behind a topic of the user's. Such a join joins them with
     None.
 
-    :param joins: the nodes that take such records.
+    :param joins: nodes of joins that take records without key.
     """
     ahead = _ahead(topology, joins)
     return dataclasses.replace(
@@ -430,7 +444,7 @@ def kept_ahead(topology: Topology, joins: Sequence[str]) -> Topology:
 
 
 def _ahead(topology: Topology, joins: Sequence[str]) -> set[str]:
-    """Return the nodes whose results may come to some nodes, through internal topics too."""
+    """Return the nodes above the given ones, across internal topics, and the given ones."""
     nodes = {node.name: node for node in topology.nodes}
     writers = {node.topic: node.name for node in topology.nodes if isinstance(node, SinkNode)}
     internal = {topic.name: writers[topic.name] for topic in topology.internal_topics}
@@ -449,7 +463,8 @@ def _parents(node: Node, internal: dict[str, str]) -> Iterable[str]:
 
 
 def _keeping(node: Node) -> Node:
-    # Topics ahead of a fold take no record without value either: it would drop those without key itself.
+    # The filter of a fold's topic drops records without value too, and stays: the fold takes none without
+    # key.
     if isinstance(node, ProcessorNode) and isinstance(node.operator, DropNulls):
         drop = node.operator
         if drop.keep_null_values:

@@ -60,8 +60,8 @@ class KGroupedStream(Generic[K, V]):
         """Begin a fold of several grouped streams into one table: ``cogroup(...)`` of the result adds another
         stream, and ``aggregate(initializer)`` makes the table.
 
-        :param aggregator: of this stream's values: ``aggregator(key, value, aggregate)`` returns the new
-            aggregate, which may be the old one changed; None deletes the key.
+        :param aggregator: function of this stream's values: ``aggregator(key, value, aggregate)`` returns the
+            new aggregate, which may be the old one changed; None deletes the key.
         :raises TopologyError: it is no function.
         """
         return CogroupedKStream(Cogroup().joined_by(self._records, aggregator))
@@ -69,8 +69,8 @@ class KGroupedStream(Generic[K, V]):
     def count(self, *, store: StoreArgument[K, int] = None, name: str | None = None) -> KTable[K, int]:
         """Count the records of each key.
 
-        :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -95,11 +95,11 @@ class KGroupedStream(Generic[K, V]):
     ) -> KTable[K, V]:
         """Fold the values of each key by ``reducer(aggregate, value)``, starting from the first value.
 
-        :param reducer: returns the new aggregate; None deletes the key. One that never returns the second
-            argument may change the first, which begins as a copy of a value.
-        :param store: name of the store.
-        :param value_serde: of the aggregate; by default that of the stream's values.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param reducer: function that returns the new aggregate; None deletes the key. If it never returns its
+            second argument, it may change the first, which begins as a copy of a value.
+        :param store: name of the store, or its spec.
+        :param value_serde: serde of the aggregate; by default the serde of the stream's values.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -126,12 +126,13 @@ class KGroupedStream(Generic[K, V]):
         """Fold the values of each key by ``aggregator(key, value, aggregate)``, starting from
         ``initializer()``.
 
-        :param initializer: makes a new, empty aggregate.
-        :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the key.
-            Under an error handler that goes on, one that may fail must not change the old one before.
-        :param store: name of the store.
-        :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param initializer: function that makes a new, empty aggregate.
+        :param aggregator: function that returns the new aggregate, which may be the old one changed; None
+            deletes the key. Under an error handler that goes on, an aggregator that may fail must not change
+            the old aggregate before it fails.
+        :param store: name of the store, or its spec.
+        :param value_serde: serde of the aggregate; may be left out if the builder has a default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -175,7 +176,7 @@ class WindowedKGroupedStream(Generic[K, V]):
         """Count the records of each key per window.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, or the store's name is taken, or its spec does not fit.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -201,11 +202,11 @@ class WindowedKGroupedStream(Generic[K, V]):
         """Fold the values of each key and window by ``reducer(aggregate, value)``, starting from the first
         value. Two sessions become one by ``reducer(earlier, later)``.
 
-        :param reducer: returns the new aggregate; None deletes the window. One that never returns the second
-            argument may change the first, which begins as a copy of a value.
+        :param reducer: function that returns the new aggregate; None deletes the window. If it never returns
+            its second argument, it may change the first, which begins as a copy of a value.
         :param store: as in :meth:`count`.
-        :param value_serde: of the aggregate; by default that of the stream's values.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param value_serde: serde of the aggregate; by default the serde of the stream's values.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: as in :meth:`count`.
         """
         check_functions("reduce", fix=WINDOW_FUNCTIONS, reducer=reducer)
@@ -224,15 +225,16 @@ class WindowedKGroupedStream(Generic[K, V]):
         """Fold the values of each key and window by ``aggregator(key, value, aggregate)``, starting from
         ``initializer()``.
 
-        :param initializer: makes a new, empty aggregate.
-        :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the
-            window.
-        :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
-            those of two sessions that a record brings together; it comes before the aggregator. As in
-            Kafka Streams, the first session of a record is merged with a new, empty aggregate.
+        :param initializer: function that makes a new, empty aggregate.
+        :param aggregator: function that returns the new aggregate, which may be the old one changed; None
+            deletes the window.
+        :param merger: function for sessions, and only for them: ``merger(key, earlier, later)`` makes one
+            aggregate of those of two sessions that a record brings together; it is called before the
+            aggregator. As in Kafka Streams, the first session of a record is merged with a new, empty
+            aggregate.
         :param store: as in :meth:`count`.
-        :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param value_serde: serde of the aggregate; may be left out if the builder has a default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: as in :meth:`count`, or the window and the merger do not fit.
         """
         fold = aggregating_windows(self._window, initializer, aggregator, merger)
@@ -273,9 +275,9 @@ class CogroupedKStream(Generic[K, VR]):
     ) -> CogroupedKStream[K, VR]:
         """Add the records of one more stream.
 
-        :param grouped: of the same builder, grouped by keys of the same serde.
-        :param aggregator: of its values: ``aggregator(key, value, aggregate)`` returns the new aggregate,
-            which may be the old one changed; None deletes the key.
+        :param grouped: a grouped stream of the same builder, whose keys have the same serde.
+        :param aggregator: function of its values: ``aggregator(key, value, aggregate)`` returns the new
+            aggregate, which may be the old one changed; None deletes the key.
         :raises TopologyError: it is no such group, or there already, or the aggregator is no function.
         """
         if not isinstance(grouped, KGroupedStream):
@@ -288,7 +290,7 @@ class CogroupedKStream(Generic[K, VR]):
     def windowed_by(self, window: FoldWindow) -> WindowedCogroupedKStream[K, VR]:
         """Group the records of each key further, by windows of time.
 
-        :param window: as for :meth:`KGroupedStream.windowed_by`.
+        :param window: one of the windows that :meth:`KGroupedStream.windowed_by` takes.
         :raises TopologyError: it is no such window.
         """
         check_fold_window(window)
@@ -308,10 +310,10 @@ class CogroupedKStream(Generic[K, VR]):
         without key or value are dropped and counted. A stream whose key may have changed goes through a
         repartition topic: that of its group's name, else the store's and what the stream reads.
 
-        :param initializer: makes a new, empty aggregate.
+        :param initializer: function that makes a new, empty aggregate.
         :param store: name of the store, or its spec.
-        :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param value_serde: serde of the aggregate; may be left out if the builder has a default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: the initializer is no function, a serde is missing, or a name is taken.
         """
         return KTable(self._cogroup.aggregated(initializer, store, value_serde, name))
@@ -340,13 +342,14 @@ class WindowedCogroupedKStream(Generic[K, VR]):
     ) -> WindowedKTable[K, VR]:
         """Fold all records of each key and window, starting from ``initializer()``.
 
-        :param initializer: makes a new, empty aggregate.
-        :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
-            those of two sessions that a record brings together; it comes before the aggregator. As in
-            Kafka Streams, the first session of a record is merged with a new, empty aggregate.
+        :param initializer: function that makes a new, empty aggregate.
+        :param merger: function for sessions, and only for them: ``merger(key, earlier, later)`` makes one
+            aggregate of those of two sessions that a record brings together; it is called before the
+            aggregator. As in Kafka Streams, the first session of a record is merged with a new, empty
+            aggregate.
         :param store: as for :meth:`WindowedKGroupedStream.count`.
-        :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param value_serde: serde of the aggregate; may be left out if the builder has a default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: as for :meth:`CogroupedKStream.aggregate`, or the window and the merger do not
             fit.
         """

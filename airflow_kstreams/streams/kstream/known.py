@@ -34,16 +34,16 @@ from airflow_kstreams.streams.windows import FoldWindow, SessionWindow, SlidingW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownStream:
-    """A stream, as its builder knows it.
+    """The description of a stream.
 
-    :param graph: the topology that is being built.
-    :param node: the node whose results the stream is.
+    :param graph: graph of the topology that is being built.
+    :param node: name of the node that gives the stream's records.
     :param serdes: the serdes of its keys and values, where known.
-    :param reads: what it is made of, for names of what lasts.
-    :param key_changed: whether records may sit in another partition than their key belongs to.
-    :param table_values: whether values may be, or hold, objects that a table goes on changing.
-    :param redated: whether records may have other times than those that stream time goes by.
-    :param had_window: whether the user gave a stream above it a window, for messages: no operator keeps one.
+    :param reads: topics that it is made of, for names of stores and topics.
+    :param key_changed: True if records may lie in another partition than the one of their key.
+    :param table_values: True if values may be, or hold, objects that a table goes on changing.
+    :param redated: True if records may have other times than those that stream time goes by.
+    :param had_window: True if the user gave a stream above it a window, for messages: no operator keeps one.
     """
 
     graph: StreamGraph
@@ -56,14 +56,14 @@ class KnownStream:
     had_window: bool = False
 
     def at(self, node: str) -> KnownStream:
-        """Return the stream of another node's results, otherwise alike."""
+        """Return the same description with another node."""
         return dataclasses.replace(self, node=node)
 
     def behind(self, kind: str, operator: Operator, name: str | None = None) -> KnownStream:
-        """Add an operator node below, and return the stream of its results, otherwise alike.
+        """Add an operator node below, and return the same description with this node.
 
-        :param kind: begins the name of a node that the user gave none.
-        :param name: that the user gave.
+        :param kind: the beginning of a numbered name, e.g. ``KSTREAM-FILTER``.
+        :param name: the node's name given by the user; None for a numbered one.
         """
         return self.at(self.graph.operator(kind, operator, self.node, name=name))
 
@@ -78,7 +78,7 @@ class KnownStream:
     def given(self, call: str, key: Serde | None, value: Serde | None) -> KnownStream:
         """Return the description with the serdes that the user gave.
 
-        :param call: the DSL method that was given them, for messages.
+        :param call: name of the DSL method that was given the serdes, for messages.
         :raises TopologyError: one of them is no serde.
         """
         return dataclasses.replace(self, serdes=self.serdes.given(call, key, value))
@@ -101,13 +101,13 @@ class KnownStream:
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> tuple[Serde, Serde]:
-        """Add the sink that writes the stream to a topic, and return the serdes of what it writes.
+        """Add the sink that writes the stream to a topic, and return its serdes of keys and values.
 
-        :param key: the serde that the user gave.
-        :param value: the serde that the user gave.
-        :param call: the DSL method, for messages.
-        :param partitioner: that the user gave.
-        :param name: that the user gave the node.
+        :param key: serde of keys given by the user; None if there is none.
+        :param value: serde of values given by the user; None if there is none.
+        :param call: the DSL method's call, for messages, e.g. ``send_to('words')``.
+        :param partitioner: partitioner given by the user; None if there is none.
+        :param name: the node's name given by the user; None for a numbered one.
         :raises TopologyError: a serde is missing, or the partitioner is no function.
         """
         if partitioner is not None:
@@ -120,12 +120,13 @@ class KnownStream:
     def repartitioned(
         self, partitions: int, name: str | None, key: Serde | None, value: Serde | None
     ) -> KnownStream:
-        """Add a repartition topic, and return the stream of what is read from it.
+        """Add a repartition topic, and return the stream of the records read from it.
 
         :param partitions: number of its partitions.
-        :param name: of the topic, None for one of what the stream is.
-        :param key: the serde that the user gave.
-        :param value: the serde that the user gave.
+        :param name: the topic's name given by the user; None for one made of the topics that the stream
+            reads.
+        :param key: serde of keys given by the user; None if there is none.
+        :param value: serde of values given by the user; None if there is none.
         :raises TopologyError: a serde is missing, or another stream was repartitioned under the name.
         """
         graph = self.graph
@@ -142,9 +143,9 @@ class KnownStream:
 def merged(streams: Sequence[KnownStream], name: str | None) -> KnownStream:
     """Add the node that merges streams of one builder, and return the stream of its results.
 
-    :param name: that the user gave the node.
-    :raises TopologyError: there is one stream only, one is named twice, or two have different serdes; with
-        the user's line.
+    :param name: the node's name given by the user; None for a numbered one.
+    :raises TopologyError: there is one stream only, one is named twice, or two have different serdes; the
+        error names the user's line.
     """
     graph, nodes = streams[0].graph, [stream.node for stream in streams]
     serdes = _merged_serdes(nodes, [stream.serdes for stream in streams])
@@ -162,7 +163,7 @@ def merged(streams: Sequence[KnownStream], name: str | None) -> KnownStream:
 
 
 def _merged_serdes(nodes: Sequence[str], streams: Sequence[Serdes]) -> Serdes:
-    """Return the description of a merged stream.
+    """Return the serdes of a merged stream.
 
     A side that one stream has lost is lost for all: its objects may be of another kind than the known serde
     writes.
@@ -194,7 +195,12 @@ def _merged(side: Side, streams: Sequence[Serdes], site: CallSite) -> tuple[Serd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedStream:
-    """A stream, and for how long, and where, its elements are kept for those of another stream."""
+    """A stream whose elements wait for those of another stream.
+
+    :param stream: the stream.
+    :param window: the time for which an element waits.
+    :param storage: place in which waiting elements are kept.
+    """
 
     stream: KnownStream
     window: SlidingWindow
@@ -203,21 +209,21 @@ class WindowedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTable:
-    """A table, as its builder knows it.
+    """The description of a table.
 
-    :param graph: the topology that is being built.
-    :param node: the node that keeps or derives the table.
+    :param graph: graph of the topology that is being built.
+    :param node: name of the node that keeps or derives the table.
     :param serdes: the serdes of its keys and values, where known.
-    :param reads: what it is made of, for names of what lasts.
-    :param spec: the store that it is kept in; None if it is derived from others each time.
-    :param kept_in: the stores that its entries are read from: its own, or those of the tables it is derived
-        from.
-    :param windowed: whether its keys have windows; its stream then has other bytes than those by which its
-        records were partitioned.
-    :param repeatable: whether its entries can be made again, where it is kept in no store.
-    :param redated: whether its changes may have other times than those that stream time goes by.
-    :param passing: whether its node hands values on and keeps nothing that they can be made of again.
-    :param versioned: whether it can be read as of a moment.
+    :param reads: topics that it is made of, for names of stores and topics.
+    :param spec: spec of the store that it is kept in; None if it is derived from others each time.
+    :param kept_in: specs of the stores that its entries are read from: its own, or those of the tables that
+        it is derived from.
+    :param windowed: True if its keys have windows; the keys of its stream then have other bytes than those by
+        which its records were partitioned.
+    :param repeatable: True if its entries are kept in a store, or can be made again from others.
+    :param redated: True if its changes may have other times than those that stream time goes by.
+    :param passing: True if its node hands values on and keeps nothing from which they can be made again.
+    :param versioned: True if its store keeps versions, so that it can be read as of a time.
     """
 
     graph: StreamGraph
@@ -238,7 +244,9 @@ class KnownTable:
         return tuple(spec.name for spec in self.kept_in)
 
     def latest(self) -> KnownTable:
-        """Return the table of each key's latest value; behind a node of its own if this one has versions."""
+        """Return the table of each key's latest value: behind an added node if this table has versions, else
+        this table.
+        """
         if not self.versioned:
             return self
         node = self.graph.operator("KTABLE-LATEST", TableLatest(parent=self.node), self.node)
@@ -247,7 +255,7 @@ class KnownTable:
     def changes(self, name: str | None = None) -> KnownStream:
         """Add the node whose results are the table's changes, and return their stream.
 
-        :param name: that the user gave the node.
+        :param name: the node's name given by the user; None for a numbered one.
         """
         return KnownStream(
             graph=self.graph,
@@ -265,9 +273,9 @@ def kept_table(
 ) -> KnownTable:
     """Add the store of a table that a node keeps, and return the table's description.
 
-    :param reads: what the table is made of.
-    :param redated: whether its changes may have other times than those that stream time goes by.
-    :raises TopologyError: another table keeps its entries there.
+    :param reads: topics that the table is made of.
+    :param redated: True if its changes may have other times than those that stream time goes by.
+    :raises TopologyError: another table is kept in the store.
     """
     graph.add_table_store(spec, node)
     serdes = Serdes(key=spec.key_serde, value=spec.value_serde)
@@ -285,11 +293,12 @@ def kept_table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownWindowedTable:
-    """A table of windows, as its builder knows it.
+    """The description of a table of windows.
 
-    :param spec: its store; that of ``table``.
+    :param table: the table's description, with plain keys.
+    :param spec: spec of the store of ``table``.
     :param window: the windows that it was folded by.
-    :param suppressed: whether updates are held back until they are final.
+    :param suppressed: True if updates are held back until they are final.
     """
 
     table: KnownTable

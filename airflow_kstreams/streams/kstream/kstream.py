@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.operators.map_batches import BatchSchema
     from airflow_kstreams.streams.serde.base import Writes
 
-#: How joins are called.
+#: The remedy of a join that is called with other arguments: the calls that there are.
 _STREAM_JOINS = (
     "write join(table, joiner), join(global_table, joiner, key=selector), or of streams with windows "
     "join(stream, joiner); options by name"
@@ -140,7 +140,7 @@ class KStream(Generic[K, V]):
     All nodes below get the same value, so a function returns a new value and leaves its argument as it is. A
     key or value is None where a topic's record lacks it.
 
-    :param known: its description.
+    :param known: the stream's description: node, serdes, and the topics that it reads.
     """
 
     def __init__(self, known: KnownStream) -> None:
@@ -151,7 +151,7 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V]:
         """Keep the records for which ``predicate(key, value)`` holds.
 
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("large")
@@ -168,7 +168,7 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V]:
         """Drop the records for which ``predicate(key, value)`` holds, keep the others.
 
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter_not(lambda key, value: value > 1).send_to("small")
@@ -186,8 +186,8 @@ class KStream(Generic[K, V]):
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
         is.
 
-        :param action: its result is ignored; an attempt that resumes after a crash calls it again.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param action: function whose result is ignored; an attempt that resumes after a crash calls it again.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> seen = []
@@ -208,8 +208,8 @@ class KStream(Generic[K, V]):
         The action's effects lie outside the transaction: an attempt that resumes after a crash calls it again
         for the records that it repeats.
 
-        :param action: its result is ignored; it runs where the task runs.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param action: function whose result is ignored; it runs where the task runs.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -232,7 +232,7 @@ class KStream(Generic[K, V]):
     def select_key(self, selector: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
 
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("words").select_key(lambda key, value: value[0]).send_to("by-letter")
@@ -253,7 +253,7 @@ class KStream(Generic[K, V]):
     def map(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each record by ``mapper(key, value)``, a pair of key and value.
 
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("words").map(lambda key, value: (value, key)).send_to("swapped")
@@ -278,7 +278,7 @@ class KStream(Generic[K, V]):
         A mapper that declares a parameter ``key`` is given the record's key by that name, and must not change
         it: ``lambda value, key: ...``.
 
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
@@ -299,7 +299,7 @@ class KStream(Generic[K, V]):
     def flat_map(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
 
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> lines = builder.stream("lines")
@@ -328,7 +328,7 @@ class KStream(Generic[K, V]):
         """Replace each value by the values that ``mapper(value)`` yields, each under the same key, which the
         mapper may declare as in :meth:`map_values`.
 
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("lines").flat_map_values(str.split).send_to("words")
@@ -369,12 +369,12 @@ class KStream(Generic[K, V]):
         the task, whatever the error policy is. ``TopologyTestDriver`` commits after each record: batches of
         one.
 
-        :param function: depends on the batch alone; needs pyarrow wherever tasks run.
-        :param batch_size: the most records of a batch, 1 or more.
+        :param function: function of the batch alone; it needs pyarrow wherever tasks run.
+        :param batch_size: most records in a batch, 1 or more.
         :param schema: a ``pyarrow.Schema`` of the columns ``key``, ``value`` and ``timestamp_ms`` (int64).
         :param changes_key: False promises that every result has the key of a record in its own place or
             partition: the key's serde stays known, and a group or join of the result repartitions nothing.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: no function, no positive size, or a schema of other columns is given.
 
         >>> import pyarrow
@@ -406,9 +406,9 @@ class KStream(Generic[K, V]):
         Sinks below write them, and functions and processors below see them. Results that time brings, and
         those of a cached table, have no headers.
 
-        :param function: returns a list of (name, bytes or None); to add a header, it declares a ``context``
-            and returns ``[*context.headers, ("name", b"value")]``.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param function: function that returns a list of (name, bytes or None); to add a header, it declares a
+            ``context`` and returns ``[*context.headers, ("name", b"value")]``.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function, or the name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -430,8 +430,9 @@ class KStream(Generic[K, V]):
         key, since stream time is that of the records that a task reads. To read a topic with other times than
         its own takes no node: ``stream(topic, timestamps=...)``.
 
-        :param function: returns 0 or more; anything else fails the record as an error of this node.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param function: function that returns 0 or more; anything else fails the record as an error of this
+            node.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function, or the name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -451,8 +452,8 @@ class KStream(Generic[K, V]):
         A record goes to the branch of the first ``predicate(key, value)`` that holds; it is dropped if none
         does.
 
-        :param predicates: one per branch, tried in order.
-        :param name: of the node; those of the branches are ``<name>-1`` and so on. Numbered by default.
+        :param predicates: one function for each branch, tried in order.
+        :param name: the node's name; its branches are called ``<name>-1`` and so on. Numbered by default.
         :return: the branches, in the order of the predicates.
         :raises TopologyError: there is no predicate.
 
@@ -489,9 +490,9 @@ class KStream(Generic[K, V]):
         holds goes to the branch that ``default`` names; without, it is dropped and counted as filtered.
 
         :param default: name of the branch of all other records.
-        :param name: of the node; those of the branches are ``<name>-<branch>``. Numbered by default.
-        :param predicates: one per branch, by its name, tried in order.
-        :return: the branches by name, in that order, the default one last.
+        :param name: the node's name; its branches are called ``<name>-<branch>``. Numbered by default.
+        :param predicates: branch name -> its predicate, tried in order.
+        :return: branch name -> stream, in the order of the predicates, the default branch last.
         :raises TopologyError: there is no predicate, or ``default`` is no name of its own.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -526,8 +527,8 @@ class KStream(Generic[K, V]):
 
         A serde that all streams share stays known; one that an operator of any of them lost is unknown.
 
-        :param others: of the same builder; keys and values of all streams in the same serdes.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param others: streams of the same builder; all have keys and values of the same serdes.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: there is no other, one is no stream of this builder or named twice, or two
             serdes differ.
 
@@ -574,18 +575,18 @@ class KStream(Generic[K, V]):
         resource.
 
         :param mapper: a coroutine function; with ``threads``, a plain one.
-        :param max_in_flight: the most calls of a task that run at once.
+        :param max_in_flight: most calls of a task that run at once.
         :param order: ``partition``: any calls run side by side; their effects may overtake each other.
             ``key``: at most one call of a key at a time, in input order. ``unordered``: sinks may also write
             topics of yours in any order.
-        :param timeout_ms: after so long a call is cancelled and fails with ``CallTimeoutError``; it may take
-            effect all the same. Must be less than ``run.stall.timeout.ms``.
-        :param retry: repeats failed calls, whose records are parked meanwhile; needs ``name``. By default no
-            call is repeated.
-        :param threads: whether calls run on threads, ``num.threads.per.task`` for all such nodes of a task.
-        :param resource: makes an asynchronous context manager, as an HTTP session or a pool of connections
-            is; each task enters it once, before the first record, and leaves it at its end.
-        :param name: of the node, for messages, idempotency keys and the retry topic; numbered by default.
+        :param timeout_ms: milliseconds after which a call is cancelled and fails with ``CallTimeoutError``;
+            it may take effect all the same. Must be less than ``run.stall.timeout.ms``.
+        :param retry: policy by which failed calls are repeated, while their records are parked; needs
+            ``name``. By default no call is repeated.
+        :param threads: True runs calls on threads, ``num.threads.per.task`` for all such nodes of a task.
+        :param resource: function that makes an asynchronous context manager, as an HTTP session or a pool of
+            connections is; each task enters it once, before the first record, and leaves it at its end.
+        :param name: the node's name in messages, idempotency keys and the retry topic; numbered by default.
         :raises TopologyError: the mapper is no such function, an option is not valid, or ``retry`` lacks a
             name or a serde.
 
@@ -625,7 +626,8 @@ class KStream(Generic[K, V]):
 
         Calls, order and options are those of :meth:`map_values_async`.
 
-        :param options: ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``, ``name``.
+        :param options: any of ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``,
+            ``name``.
 
         >>> async def swapped(key, value):
         ...     return value, key
@@ -653,7 +655,8 @@ class KStream(Generic[K, V]):
 
         Calls, order and options are those of :meth:`map_values_async`.
 
-        :param options: ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``, ``name``.
+        :param options: any of ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``,
+            ``name``.
 
         >>> async def is_large(key, value):
         ...     return value > 1
@@ -681,7 +684,8 @@ class KStream(Generic[K, V]):
 
         Calls, order and options are those of :meth:`map_values_async`.
 
-        :param options: ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``, ``name``.
+        :param options: any of ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``,
+            ``name``.
 
         >>> async def words(line):
         ...     return line.split()
@@ -707,7 +711,8 @@ class KStream(Generic[K, V]):
 
         Calls, order and options are those of :meth:`map_values_async`.
 
-        :param options: ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``, ``name``.
+        :param options: any of ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``,
+            ``name``.
 
         >>> seen = []
         >>> async def note(key, value, *, context):
@@ -729,9 +734,9 @@ class KStream(Generic[K, V]):
         With ``num.threads.per.task`` above 1, a processor whose class says ``threads = True`` runs on those
         threads, see :class:`Processor`.
 
-        :param processor_def: makes a new ``Processor`` for each task; a class will do.
-        :param stores: the stores it may use, by name, or by spec to add them here.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param processor_def: class or function that makes a new ``Processor`` for each task.
+        :param stores: the stores that it may use, by name, or by spec to add them here.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: the definition cannot be called, or a store's name is taken.
 
         >>> class Latest(Processor):
@@ -763,9 +768,9 @@ class KStream(Generic[K, V]):
         that it dates back by ``forward(timestamp_ms=...)`` further than the grace is late in windows below,
         whose stream time does not follow it; behind :meth:`set_timestamp` it does.
 
-        :param processor_def: makes a new ``Processor`` for each task; a class will do.
-        :param stores: the stores it may use, by name, or by spec to add them here.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param processor_def: class or function that makes a new ``Processor`` for each task.
+        :param stores: the stores that it may use, by name, or by spec to add them here.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: the definition cannot be called, or a store's name is taken.
 
         >>> class Change(Processor):
@@ -802,10 +807,11 @@ class KStream(Generic[K, V]):
 
         Calls, order and options are those of :meth:`map_values_async`; a call's answer is what it forwards.
 
-        :param processor_def: makes a new :class:`AsyncProcessor` for each task; a class will do. Its
+        :param processor_def: class or function that makes a new :class:`AsyncProcessor` for each task. Its
             ``process`` is written with ``async def``; with ``threads``, with ``def``.
         :param stores: must be empty, as calls have no store; any store is refused by name.
-        :param options: ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``, ``name``.
+        :param options: any of ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``,
+            ``name``.
         :raises TopologyError: the definition makes no such processor, an option is not valid, or ``retry``
             lacks a name or a serde.
 
@@ -836,12 +842,14 @@ class KStream(Generic[K, V]):
     ) -> None:
         """Write the stream to a topic, which must exist when a run begins.
 
-        :param key_serde: needed after an operator that changed the key, unless the builder has a default.
-        :param value_serde: needed after an operator that changed the value, unless the builder has a default.
-        :param partitioner: ``partitioner(topic, key, value, partitions)`` gives the partition of each record,
-            from 0 to ``partitions - 1``; None leaves it to the key, as without. It must depend on its
-            arguments alone.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param key_serde: serde of keys; needed after an operator that changed the key, unless the builder has
+            a default.
+        :param value_serde: serde of values; needed after an operator that changed the value, unless the
+            builder has a default.
+        :param partitioner: function of its arguments alone: ``partitioner(topic, key, value, partitions)``
+            gives the partition of each record, from 0 to ``partitions - 1``, or None to leave it to the key.
+            By default the key decides.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no topic's name, a serde is missing, or the partitioner is no function.
             ``build`` refuses a partitioner where the topology groups, joins or keeps a table of what it reads
             from the topic.
@@ -867,13 +875,14 @@ class KStream(Generic[K, V]):
         partitioner: Partitioner[K, V] | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Write the stream to a topic of yours and go on with what is read from it, partitioned anew.
+        """Write the stream to a topic of yours, and return the stream of the records read from it, which are
+        partitioned anew.
 
-        :param topic: must exist when a run begins.
+        :param topic: name of the topic, which must exist when a run begins.
         :param key_serde: as in :meth:`send_to`.
         :param value_serde: as in :meth:`send_to`.
         :param partitioner: as in :meth:`send_to`.
-        :param name: of the node that writes; numbered by default.
+        :param name: name of the node that writes; numbered by default.
         :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -906,18 +915,18 @@ class KStream(Generic[K, V]):
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
     ) -> KStream[K, V]:
-        """Write the stream to a topic of the engine's with a number of partitions of its own, and go on with
-        what is read from it.
+        """Write the stream to a topic of the engine's with a number of partitions of its own, and return the
+        stream of the records read from it.
 
         All nodes below, with their state, then have that many tasks, however many partitions the input has or
         gains. Keys lie where their new bytes put them, so a group or join of the result repartitions nothing
         more. Records without key are dropped and counted, as in Kafka Streams, unless a left or outer join
         lies behind, which takes them; :meth:`through` keeps them.
 
-        :param partitions: of the topic. A run that finds the topic with another number is refused: to change
-            it takes a reset.
-        :param name: of the topic, ``<application id>-<name>-repartition``; unless given, the topics that the
-            stream reads.
+        :param partitions: number of the topic's partitions. A run that finds the topic with another number is
+            refused: to change it takes a reset.
+        :param name: part of the topic's name, ``<application id>-<name>-repartition``; by default made of the
+            topics that the stream reads.
         :param key_serde: as in :meth:`send_to`.
         :param value_serde: as in :meth:`send_to`.
         :raises TopologyError: it is no number of partitions, a serde is missing, or another stream was
@@ -941,11 +950,12 @@ class KStream(Generic[K, V]):
     ) -> KGroupedStream[K, V]:
         """Group the records by their key, through a repartition topic if an operator may have changed it.
 
-        :param key_serde: needed after an operator that changed the key, unless the builder has a default.
-        :param value_serde: needed to repartition after an operator that changed the value, unless the builder
-            has a default.
-        :param name: of the repartition topic, ``<application id>-<name>-repartition``, which all that is done
-            with the group then shares; unless given, each store has a topic of its own.
+        :param key_serde: serde of keys; needed after an operator that changed the key, unless the builder has
+            a default.
+        :param value_serde: serde of values; needed to repartition after an operator that changed the value,
+            unless the builder has a default.
+        :param name: part of the repartition topic's name, ``<application id>-<name>-repartition``; all folds
+            of the group then share this topic. By default each store has a topic of its own.
         :return: the group, to be folded into a table.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -971,10 +981,11 @@ class KStream(Generic[K, V]):
     ) -> KGroupedStream[KR, V]:
         """Group the records by ``selector(key, value)``, through a repartition topic.
 
-        :param selector: a record for which it gives None is in no group: it is dropped and counted.
-        :param key_serde: of the new key; may be left out if the builder has a default.
+        :param selector: function that gives the group's key; a record for which it gives None is in no group:
+            it is dropped and counted.
+        :param key_serde: serde of the new key; may be left out if the builder has a default.
         :param value_serde: as in :meth:`group_by_key`.
-        :param name: as in :meth:`group_by_key`, and of the node that selects the key.
+        :param name: as in :meth:`group_by_key`; also the name of the node that selects the key.
         :return: the group, to be folded into a table.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -1005,10 +1016,12 @@ class KStream(Generic[K, V]):
         through a repartition topic. The newest record is the one that was read last, whatever its timestamp.
 
         :param store: the store's name, or its whole spec; unless given, ``<topics>-to-table``.
-        :param key_serde: needed after an operator that changed the key, unless the builder has a default.
-        :param value_serde: needed after an operator that changed the value, unless the builder has a default.
-        :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``;
-            unless given, a numbered node and the store's name.
+        :param key_serde: serde of keys; needed after an operator that changed the key, unless the builder has
+            a default.
+        :param value_serde: serde of values; needed after an operator that changed the value, unless the
+            builder has a default.
+        :param name: the node's name, and part of the repartition topic's, ``<application
+            id>-<name>-repartition``; by default the node is numbered, and the topic called after the store.
         :raises TopologyError: a serde is missing, the store's name is taken or its keys have another serde.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -1071,11 +1084,14 @@ class KStream(Generic[K, V]):
         changed goes through a repartition topic. With a global table, each record is joined with the entry
         that it names; see :meth:`KStreamBuilder.global_table`.
 
-        :param joiner: returns a new value and changes neither argument: the second belongs to the table. One
-            that declares a parameter ``key`` is given the record's key by that name.
-        :param key: ``key(key, value)`` gives a global table's key of each record, None for no entry.
-        :param value_serde: of this stream, needed to repartition it after an operator that changed the value.
-        :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``.
+        :param joiner: function that returns a new value and changes neither argument: the second belongs to
+            the table. If it declares a parameter ``key``, it is given the record's key by that name.
+        :param key: with a global table, a function: ``key(key, value)`` gives the table's key for a record,
+            None for no entry.
+        :param value_serde: serde of this stream's values; needed to repartition it after an operator that
+            changed the value.
+        :param name: the node's name, and part of the repartition topic's,
+            ``<application id>-<name>-repartition``.
         :raises TopologyError: the table is of another builder or key serde, or a serde is missing.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -1143,9 +1159,9 @@ class KStream(Generic[K, V]):
         """Return the stream with a window, for joins with other windowed streams; it is a stream as before,
         and so is what operators make of it.
 
-        :param window: its size is the time for which elements are kept for those of another stream.
-        :param storage: the place of these elements: ``memory``, or ``rocksdb`` for more than memory holds
-            (needs the extra ``rocksdb``).
+        :param window: the window; its size is the time for which elements wait for those of another stream.
+        :param storage: place in which these elements are kept: ``memory``, or ``rocksdb`` for more than
+            memory holds (needs the extra ``rocksdb``).
         :raises TopologyError: it is no ``SlidingWindow``, or there is no such storage.
         """
         check_join_window(window, storage)
@@ -1155,7 +1171,7 @@ class KStream(Generic[K, V]):
         """Refuse: only a stream with a window has this join, see :meth:`with_window`.
 
         :param other: a stream with a window.
-        :param joiner: makes the result's value.
+        :param joiner: function that makes the result's value.
         :raises TopologyError: always.
         """
         raise _join_with_windows_error("join_prior", self._known, other)
@@ -1164,7 +1180,7 @@ class KStream(Generic[K, V]):
         """Refuse: only a stream with a window has this join, see :meth:`with_window`.
 
         :param other: a stream with a window.
-        :param joiner: makes the result's value.
+        :param joiner: function that makes the result's value.
         :raises TopologyError: always.
         """
         raise _join_with_windows_error("outer_join", self._known, other)
@@ -1204,7 +1220,7 @@ class WindowedKStream(KStream[K, V]):
     Every operator of a stream works, and gives a stream without the window, as in KIP-28: the window is given
     right before the join.
 
-    :param windowed: its description, with the window.
+    :param windowed: the stream's description, with its window and the storage of its elements.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
     >>> from airflow_kstreams.testing import TopologyTestDriver
@@ -1277,17 +1293,18 @@ class WindowedKStream(KStream[K, V]):
         value, and those that arrive later than their window plus grace, are dropped and counted. With a
         table, this is ``KStream.join``.
 
-        :param joiner: returns a new value and changes neither argument. One that declares a parameter ``key``
-            is given the key by that name.
+        :param joiner: function that returns a new value and changes neither argument. If it declares a
+            parameter ``key``, it is given the key by that name.
         :param key: with a global table, as for ``KStream.join``.
-        :param key_serde: of both streams' keys, needed where an operator changed both.
-        :param value_serde: of this stream, needed after an operator that changed the value.
-        :param other_value_serde: of the other stream, needed after an operator that changed its value.
-        :param name: the nodes are then named ``<name>-this-join``, ``<name>-other-join`` and
-            ``<name>-merge``, the stores ``<name>-left`` and ``<name>-right``, with the changelogs
+        :param key_serde: serde of both streams' keys; needed where an operator changed both.
+        :param value_serde: serde of this stream's values; needed after an operator that changed the value.
+        :param other_value_serde: serde of the other stream's values; needed after an operator that changed
+            them.
+        :param name: name of the join: the nodes are then called ``<name>-this-join``, ``<name>-other-join``
+            and ``<name>-merge``, the stores ``<name>-left`` and ``<name>-right``, with the changelogs
             ``<application id>-<store>-changelog``, and where a key changed, the repartition topics
-            ``<application id>-<store>-repartition``. Unless given, the stores are called after what the two
-            streams read: ``<this>-<other>-join-left``, and so on.
+            ``<application id>-<store>-repartition``. By default the stores are called after the topics that
+            the two streams read: ``<this>-<other>-join-left``, and so on.
         :raises TopologyError: the other is no windowed stream or table of the same builder, the key serdes
             differ, a serde is missing, or the name is taken.
         """

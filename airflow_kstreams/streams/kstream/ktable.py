@@ -53,7 +53,7 @@ from airflow_kstreams.streams.windows import FoldWindow, Windowed
 if TYPE_CHECKING:
     from airflow_kstreams.streams import KStream  # above: it returns tables
 
-#: How joins are called.
+#: The remedy of a join that is called with other arguments: the calls that there are.
 _TABLE_JOINS = "write join(table, joiner), or join(table, joiner, foreign_key=selector); options by name"
 
 
@@ -73,7 +73,7 @@ class KTable(Generic[K, V]):
     none unless you name one (``store=``): its entries are made of theirs when they are needed. Functions run
     then, and again on a value that is taken back, so they must depend on their arguments alone.
 
-    :param known: its description.
+    :param known: the table's description: node, serdes, and the stores of its entries.
     """
 
     def __init__(self, known: KnownTable) -> None:
@@ -113,7 +113,7 @@ class KTable(Generic[K, V]):
         ask the predicate.
 
         :param store: name or spec of a store to keep the result in; none by default.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function, the store does not fit, the table's has no changelog, or the
             name is taken.
 
@@ -158,12 +158,13 @@ class KTable(Generic[K, V]):
     ) -> KTable:
         """Replace each value by ``mapper(value)``; a deleted key stays deleted.
 
-        :param mapper: returns a new value and leaves its argument, which belongs to the table, as it is; None
-            deletes the key. One that declares a parameter ``key`` is given the key by that name.
+        :param mapper: function that returns a new value and leaves its argument, which belongs to the table,
+            as it is; None deletes the key. If it declares a parameter ``key``, it is given the key by that
+            name.
         :param store: name or spec of a store to keep the result in; none by default.
-        :param value_serde: of the new values; needed where they are written or kept, unless the builder has a
-            default.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param value_serde: serde of the new values; needed where they are written or kept, unless the builder
+            has a default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function, the store does not fit or a serde is missing, the table's
             store has no changelog, or the name is taken.
 
@@ -194,11 +195,11 @@ class KTable(Generic[K, V]):
         it, too, where a key that is not in the table gets a value: tables below take that back when the key
         is new, as in Kafka Streams, although they may never have been given it.
 
-        :param definition: makes a new transformer for each task; a class will do.
-        :param stores: the stores it may use, by name, or by spec to add them here.
+        :param definition: class or function that makes a new transformer for each task.
+        :param stores: the stores that it may use, by name, or by spec to add them here.
         :param store: name or spec of a store to keep the result in; none by default.
         :param value_serde: as in :meth:`map_values`.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: the definition cannot be called, a store does not fit or a name is taken, a
             serde is missing, or the table's store has no changelog.
 
@@ -225,9 +226,9 @@ class KTable(Generic[K, V]):
         A table with a cached store changes once per key and commit point, any other with every record. The
         values belong to the table's store: a processor that keeps one keeps a copy.
 
-        :param selector: ``selector(key, value)`` gives each change another key, as ``KStream.select_key``
-            does; the value is None for a deleted key.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param selector: function that gives each change another key, ``selector(key, value)``, as in
+            ``KStream.select_key``; the value is None for a deleted key.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.table("prices").to_stream().send_to("price-changes")
@@ -257,10 +258,11 @@ class KTable(Generic[K, V]):
         When an entry changes, the pair of its old value leaves its group, and the pair of the new one enters
         its own. A pair with None in it belongs to no group.
 
-        :param key_serde: of the groups; may be left out if the builder has a default.
-        :param value_serde: of the values that go into them; may be left out if the builder has a default.
-        :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``, which
-            all that is done with the group then shares; unless given, each store has a topic of its own.
+        :param key_serde: serde of the groups' keys; may be left out if the builder has a default.
+        :param value_serde: serde of the values in the groups; may be left out if the builder has a default.
+        :param name: the node's name, and part of the repartition topic's,
+            ``<application id>-<name>-repartition``; all folds of the group then share this topic. By default
+            each store has a topic of its own.
         :return: the group, to be folded into a table.
         :raises TopologyError: it is no function, or the table's store has no changelog.
 
@@ -313,15 +315,15 @@ class KTable(Generic[K, V]):
         and equal partition counts. With one, any number of entries may name one entry of the other table; the
         join has internal topics and stores of its own, and the result keeps this table's keys.
 
-        :param joiner: returns a new value and changes neither argument; None deletes the key.
-        :param foreign_key: ``foreign_key(key, value)`` gives the other table's key of each entry, None for an
-            entry that has no result. It must depend on its arguments alone.
+        :param joiner: function that returns a new value and changes neither argument; None deletes the key.
+        :param foreign_key: function of its arguments alone: ``foreign_key(key, value)`` gives the other
+            table's key for each entry, None for an entry that has no result.
         :param store: name or spec of a store to keep the result in; none by default.
-        :param value_serde: of the results; needed where they are written or kept, unless the builder has a
-            default.
-        :param name: of the node whose results the table is, for messages, counts and pictures; numbered by
+        :param value_serde: serde of the results; needed where they are written or kept, unless the builder
+            has a default.
+        :param name: name of the node that gives the result, for messages, counts and pictures; numbered by
             default. The nodes that read the tables are called ``<name>-join-this`` and ``<name>-join-other``;
-            of a join by foreign key, it begins the names of topics and stores.
+            in a join by foreign key, the names of topics and stores begin with it.
         :raises TopologyError: it is no function, the other is no table of this builder or has other keys, the
             store does not fit or a serde is missing, a table's store has no changelog, or a name is taken.
 
@@ -401,14 +403,14 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, VR]:
         """Join as :meth:`join` does, and a key that only one of the tables holds with None for the other.
 
-        :param joiner: is given None for the value of the table that does not hold the key.
+        :param joiner: function that is given None for the value of the table that does not hold the key.
         """
         return self._join("outer_join", other, joiner, None, store, value_serde, name)
 
     def suppress(self, *, name: str | None = None) -> KTable[K, V]:
         """Hold back results until they are final; for tables of windows only.
 
-        :param name: of the node.
+        :param name: the node's name.
         :raises TopologyError: always; a table without windows is never final, and one that is made of a table
             of windows keeps none.
         """
@@ -427,14 +429,14 @@ class KTable(Generic[K, V]):
     def _entries(self, call: str) -> KnownTable:
         """Return the table's description, with the keys that its entries have.
 
-        :param call: the method that is about to use them.
+        :param call: name of the DSL method that uses them.
         """
         return self._known if call == "to_stream" else self._kept(call)
 
     def _kept(self, call: str) -> KnownTable:
-        """Return the table's description; its entries may be asked for from now on.
+        """Return the table's description, in a form of which an operator below can ask for entries.
 
-        :param call: the method that is about to ask.
+        :param call: name of the DSL method that adds this operator.
         """
         if self._known.passing:
             self._known = kept_by_itself(self._known, call)
@@ -472,7 +474,7 @@ class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):
     A window leaves the table's store when it is closed for good, at the end of the store's retention; that
     is no change of the table. ``spec`` describes the store: its key serde is that of the key alone.
 
-    :param windows: its description.
+    :param windows: the table's description, with its windows.
     """
 
     def __init__(self, windows: KnownWindowedTable) -> None:
@@ -494,7 +496,7 @@ class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):
         ``hold`` emits nothing, ``flush`` emits the values that changed since they were last emitted. If a
         session that was emitted so grows, it is emitted with None under its old bounds.
 
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open,
             or the node has another name already.
 
@@ -534,7 +536,7 @@ class KGroupedTable(Generic[K, V]):
         in Kafka Streams.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, a name is taken, or the store has no changelog.
         """
         spec = self._entries.spec(store, builtin_serdes.int64(), "count")
@@ -552,11 +554,12 @@ class KGroupedTable(Generic[K, V]):
         """Fold the values of each group by ``adder(aggregate, value)``, starting from the first value, and
         take values out by ``subtractor(aggregate, value)``.
 
-        :param adder: returns the new aggregate and changes neither argument.
-        :param subtractor: returns the new aggregate and changes neither argument; None deletes the group.
+        :param adder: function that returns the new aggregate and changes neither argument.
+        :param subtractor: function that returns the new aggregate and changes neither argument; None deletes
+            the group.
         :param store: name of the store, or its spec.
-        :param value_serde: of the aggregate; by default that of the group's values.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param value_serde: serde of the aggregate; by default the serde of the group's values.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: one is no function, a serde is missing, the store does not fit, or the name is
             taken.
 
@@ -594,12 +597,13 @@ class KGroupedTable(Generic[K, V]):
         """Fold the values of each group by ``adder(key, value, aggregate)``, starting from ``initializer()``,
         and take values out by ``subtractor(key, value, aggregate)``.
 
-        :param initializer: makes a new, empty aggregate.
-        :param adder: returns the new aggregate, which may be the old one changed; None deletes the group.
-        :param subtractor: returns the new aggregate, as the adder does.
+        :param initializer: function that makes a new, empty aggregate.
+        :param adder: function that returns the new aggregate, which may be the old one changed; None deletes
+            the group.
+        :param subtractor: function that returns the new aggregate, as the adder does.
         :param store: name of the store, or its spec.
-        :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered by default.
+        :param value_serde: serde of the aggregate; may be left out if the builder has a default.
+        :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: one is no function, a serde is missing, the store does not fit, or the name is
             taken.
 

@@ -1,18 +1,19 @@
-"""Names what lasts - stores, join stores, repartition topics - where the user gave no name.
+"""Names stores, join stores and repartition topics where the user gave no name.
 
-Rule: the name says what the thing is: the topics that it is made of, and the kind of operator.
+Rule: the name is made of the topics that the stream or table is made of, and the kind of operator.
 
-- A stream or table *reads* the topics of its source. What goes through a repartition topic reads what was
-  written to it; what goes through a topic of the user's reads that topic.
-- What works record by record - filters, mappers, a change of the key, a look into a table - reads what it is
-  given. A stream of several, merged, reads all of them, in the order of their names.
+- A stream or table *reads* the topics of its source. A stream behind a repartition topic reads the same
+  topics as before it; a stream behind a topic of the user's reads that topic.
+- The result of an operator that works record by record - a filter, a mapper, a change of the key, a join with
+  a table - reads the same topics as its input. A merged stream reads the topics of all its streams, in the
+  order of their names.
 - A fold or a join of streams keeps state, so what lies below it reads its result, by the name that it would
   have without one of the user's: ``orders-count``.
 
 Invariant: no place in the file, and no number of nodes, is part of a name. So lines may change their places,
 and steps without state come and go, while every store keeps its name, its changelog and so its state.
 
-Two things of one name cannot be told apart by what they are. :class:`StreamGraph` refuses the second one.
+Two stores or topics whose names would be equal cannot be told apart: :class:`StreamGraph` refuses the second.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from collections.abc import Iterable, Sequence
 from airflow_kstreams.streams.topic_patterns import pattern_of
 from airflow_kstreams.streams.windows import FoldWindow, SessionWindow, SlidingWindow
 
-#: What a stream or table reads, in the order of a name.
+#: Topics that a stream or table reads, in their order in a name.
 Reads = tuple[str, ...]
 
-#: Characters of a name; the names of topics have an application id before it and an ending behind it.
+#: Most characters of a name; a topic's name has an application id before it and an ending behind it.
 _LONGEST = 150
 _DIGITS = 8
 _LEGAL = re.compile(r"[A-Za-z0-9._]+")
 
 
 def lasting_name(reads: Sequence[str], kind: str = "") -> str:
-    """Return the name of what reads these topics.
+    """Return the name of a store or topic of a stream or table that reads these topics.
 
-    :param reads: topics, patterns as they stand among them, and names of results.
-    :param kind: of the operator; empty for none.
+    :param reads: names of topics, placeholders of patterns, and names of results such as ``orders-count``.
+    :param kind: kind of the operator, e.g. ``count``; empty for none.
 
     >>> lasting_name(("orders",), "count"), lasting_name(("flights", "weather"), "left-join")
     ('orders-count', 'flights-weather-left-join')
@@ -49,7 +50,7 @@ def lasting_name(reads: Sequence[str], kind: str = "") -> str:
 
 
 def reads_together(streams: Iterable[Reads]) -> Reads:
-    """Return what a stream reads that is made of others, whichever is named first."""
+    """Return the topics that a stream made of others reads, sorted, so that their order does not matter."""
     return tuple(sorted({topic for reads in streams for topic in reads}))
 
 
@@ -57,7 +58,7 @@ def fold_kind(fold: str, window: FoldWindow | None) -> str:
     """Return the kind of a fold.
 
     :param fold: ``count``, ``reduce``, ``aggregate`` or ``cogroup``.
-    :param window: by which it folds, None for none.
+    :param window: windows by which it folds; None for a fold without windows.
     """
     if window is None:
         return fold

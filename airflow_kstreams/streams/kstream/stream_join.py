@@ -40,9 +40,9 @@ class JoinOptions(NamedTuple):
 
 
 def check_join_window(window: object, storage: object) -> None:
-    """Refuse what is no window to join by, or no place to keep elements in.
+    """Refuse an argument of ``with_window`` that is no window for joins, or no storage.
 
-    :raises TopologyError: with the user's line.
+    :raises TopologyError: one of them is another object; the error names the user's line.
     """
     if not isinstance(window, SlidingWindow):
         raise TopologyError(
@@ -55,8 +55,9 @@ def check_join_window(window: object, storage: object) -> None:
 def check_table_options(call: str, table: str, options: JoinOptions) -> None:
     """Refuse options that the join with a table does not have.
 
+    :param call: name of the DSL method, for messages.
     :param table: name of the table's store.
-    :raises TopologyError: with the user's line.
+    :raises TopologyError: such an option is given; the error names the user's line.
     """
     if options.key_serde is not None or options.other_value_serde is not None:
         raise TopologyError(
@@ -90,7 +91,7 @@ def join_streams(
         graph.take_note(reads, kind, f'name="{stores}"', left_store, right_store)
     left_parent = _arrivals(left.stream, key_serde, left_values, left_topic)
     right_parent = _arrivals(right.stream, key_serde, right_values, right_topic)
-    # Numbers are taken in any case, as in Kafka Streams: a name changes no other one.
+    # Each node takes a number even if it is named, as in Kafka Streams: so a name changes no other node's.
     left_node, right_node = graph.name("KSTREAM-JOINTHIS"), graph.name("KSTREAM-JOINOTHER")
     if name:
         left_node, right_node = f"{name}-this-join", f"{name}-other-join"
@@ -121,7 +122,10 @@ def join_streams(
 
 
 def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: str | None) -> str:
-    """Return the node to join, behind a repartition topic if the key changed, or the times."""
+    """Return the node whose records are joined: behind a repartition topic if the key or the times changed.
+
+    :param name: the repartition topic's name; None for one made of the topics that the stream reads.
+    """
     if not stream.key_changed and not stream.redated:
         return stream.with_own_values().node
     # As for a join with a table, so that both can share the topic.
@@ -133,7 +137,11 @@ def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: s
 def _store(
     name: str, serdes: tuple[Serde, Serde], side: WindowedStream, other: WindowedStream
 ) -> JoinStoreSpec:
-    """Return the store of a side, which keeps an element until each that matches it on the other is late."""
+    """Return the spec of a side's store, which keeps an element until every partner on the other side would
+    be late.
+
+    :param serdes: serdes of keys and values.
+    """
     key_serde, value_serde = serdes
     return JoinStoreSpec(
         name=name,
@@ -146,7 +154,12 @@ def _store(
 
 
 def _key_serde(left: KnownStream, right: KnownStream, given: Serde | None, call: str) -> Serde:
-    """Return the serde of both sides' keys: a side whose key changed is written anew and takes any."""
+    """Return the serde of both sides' keys; a side whose key changed is written anew, in any serde.
+
+    :param given: serde given by the user; None if there is none.
+    :param call: name of the DSL method, for messages.
+    :raises TopologyError: the sides' keys have different serdes, or no serde is known.
+    """
     check_serdes(call, key_serde=given)
     kept = [stream for stream in (left, right) if not stream.key_changed]
     known = [serde for stream in kept if (serde := stream.serdes.key) is not None]

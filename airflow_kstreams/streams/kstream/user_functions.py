@@ -53,22 +53,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What the name of a node begins with where that is not the method's name, as in Kafka Streams.
+#: Method -> the beginning of its nodes' names where that is not the method's name, as in Kafka Streams.
 _NODE_KINDS = {"filter_not": "FILTER", "select_key": "KEY-SELECT"}
 
 
 @answers_java_names
 class Branches(dict[str, T]):
-    """Branches by their names."""
+    """Branch name -> its stream."""
 
 
 def applied(known: KnownStream, kind: FunctionKind, name: str | None, **given: Any) -> KnownStream:
     """Add the node that calls a function for each record, and return the stream of its results.
 
-    :param kind: says how the node uses the answers; its type is the name of the DSL method.
-    :param name: that the user gave the node.
-    :param given: the method's argument, and the function that the user gave.
-    :raises TopologyError: it is no function, takes something else, or the name is taken.
+    :param kind: the use that the node makes of the answers; its type is the name of the DSL method.
+    :param name: the node's name given by the user; None for a numbered one.
+    :param given: the function given by the user, by the name of the method's argument.
+    :raises TopologyError: it is no function, it takes other arguments, or the name is taken.
     """
     may = (KEY, CONTEXT) if kind.by_value else (CONTEXT,)
     declared = declared_beside(kind.type, may, kind.arguments("key", "value"), **given)
@@ -85,11 +85,12 @@ def called(
 ) -> KnownStream:
     """Add the node that calls a function whose answers take time, and return the stream of its results.
 
-    :param kind: says how the node uses the answers; its type and ``_async`` are the name of the DSL method.
-    :param threads: whether the calls run on threads.
-    :param options: that the user gave.
-    :param given: the method's argument, and the function that the user gave.
-    :raises TopologyError: the function or an option cannot be, or ``retry`` lacks a name or a serde.
+    :param kind: the use that the node makes of the answers; its type and ``_async`` are the name of the DSL
+        method.
+    :param threads: True if the calls run on threads.
+    :param options: options given by the user.
+    :param given: the function given by the user, by the name of the method's argument.
+    :raises TopologyError: the function or an option is not valid, or ``retry`` lacks a name or a serde.
     """
     ((argument, function),) = given.items()
     call = f"{kind.type}_async"
@@ -117,12 +118,12 @@ def branched(
     default: str | None = None,
     name: str | None = None,
 ) -> list[KnownStream]:
-    """Add a node that branches, and return a stream of what each of its children gets.
+    """Add a node that branches, and return one stream for each of its branches.
 
-    :param call: the DSL method, for messages.
-    :param predicates: in order of trial, each behind the name of its branch.
-    :param default: name of the branch of the records for which none holds; None leaves them out.
-    :param name: that the user gave the node.
+    :param call: name of the DSL method, for messages.
+    :param predicates: pairs of a branch's name and its predicate, in the order in which they are tried.
+    :param default: name of the branch of the records for which none holds; None drops them.
+    :param name: the node's name given by the user; None for a numbered one.
     :raises TopologyError: there is no predicate, or one of them is no function.
     """
     if not predicates:
@@ -152,7 +153,7 @@ def branched(
 
 
 def _without_context(predicate: Any) -> InContext:
-    """Return a predicate that is given a context, as others of its node are, and leaves it aside."""
+    """Return a predicate that takes a context, as others of its node do, and does not use it."""
 
     def beside_others(key: Any, value: Any, /, *, context: RecordContext) -> Any:
         return predicate(key, value)
@@ -171,8 +172,8 @@ def in_batches(
 ) -> KnownStream:
     """Add the node that calls a function for batches of records, and return the stream of its results.
 
-    :param changes_key: whether results may have other keys than the records in their places.
-    :param name: that the user gave the node.
+    :param changes_key: True if results may have other keys than the records in their places.
+    :param name: the node's name given by the user; None for a numbered one.
     :raises TopologyError: no function, no positive size, or a schema of other columns is given.
     """
     check_functions("map_batches", function=function)
@@ -194,8 +195,10 @@ def processed(
 ) -> KnownStream:
     """Add a processor's node with its stores, and return the stream of its results.
 
-    :param call: the DSL method, for messages and the node's name.
-    :param name: that the user gave the node.
+    :param call: name of the DSL method, for messages.
+    :param stores: names or specs of the stores that the processor uses.
+    :param name: the node's name given by the user; None for a numbered one.
+    :param keeps_keys: True if the processor's results have the keys of its records.
     :raises TopologyError: the definition cannot be called, or a store's name is taken.
     """
     check_processor_def(definition, call, call_site())
@@ -220,9 +223,9 @@ def processed_async(
 ) -> KnownStream:
     """Add the node of a processor whose calls take time, and return the stream of its results.
 
-    :param stores: that the user gave: they are refused.
-    :param threads: whether the calls run on threads.
-    :param options: that the user gave.
+    :param stores: stores given by the user; any is refused.
+    :param threads: True if the calls run on threads.
+    :param options: options given by the user.
     :raises TopologyError: a store is given, the definition makes no such processor, an option is not valid,
         or ``retry`` lacks a name or a serde.
     """
@@ -245,8 +248,9 @@ def processed_async(
 def _answers(known: KnownStream, kind: FunctionKind, call: str) -> KnownStream:
     """Return the stream of a function's answers, with the parts of the record that the node hands on.
 
-    :param known: the stream of the node's results, otherwise as it was above.
-    :param call: the DSL method, for messages.
+    :param known: description of the stream above, with the node that calls the function.
+    :param kind: the use that the node makes of the answers.
+    :param call: name of the DSL method, for messages.
     """
     if "key" not in kind.hands_on:
         known = known.with_new_key(call)
@@ -269,7 +273,7 @@ def _call_options(call: str, threads: bool, given: CallArguments) -> tuple[CallO
 
 
 def _with_key_name(known: KnownStream, calls: CallOptions, name: str | None, call: str) -> CallOptions:
-    """Return the options of a node that may ask for idempotency keys, with what these call it.
+    """Return the options of a node that may ask for idempotency keys, with the node's name in these keys.
 
     :raises TopologyError: the node has no name, and another one reads and does the same: two calls for one
         record would have one key.
@@ -286,8 +290,9 @@ def _with_calls(
 ) -> KnownStream:
     """Add an asynchronous node, with its retry topic if it has one, and return the stream of its results.
 
-    :param node_kind: begins the name of a node that the user gave none.
-    :param call: the DSL method, for messages.
+    :param node_kind: the beginning of a numbered name, e.g. ``KSTREAM-FILTER-ASYNC``.
+    :param name: the node's name given by the user; None for a numbered one.
+    :param call: name of the DSL method, for messages.
     :raises TopologyError: a serde is missing.
     """
     if name is None:
@@ -300,7 +305,7 @@ def _with_calls(
 
 
 def _retry_store(known: KnownStream, name: str, retry: RetryPolicy, call: str) -> RetryStoreSpec:
-    """Return the store of what a node parks.
+    """Return the spec of the store of the records that a node parks.
 
     :raises TopologyError: a serde is missing.
     """
