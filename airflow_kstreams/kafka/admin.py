@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # typ
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from airflow_kstreams.kafka.client_errors import (
+    NO_SUCH,
     Access,
     attempt,
     convert,
@@ -398,7 +399,7 @@ class ClusterAdmin:
         if missing:
             raise KafkaClientError(
                 f"{what} at {self._bootstrap}: no such topic or partition: {', '.join(missing)}",
-                fix="create the topic, or correct its name",
+                fix=NO_SUCH,
                 code="UNKNOWN_TOPIC_OR_PART",
             )
 

@@ -38,6 +38,8 @@ _CREDENTIALS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICA
 _TOPIC_MISSING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
+#: Remedy for a topic or partition that is not there.
+NO_SUCH = "create the topic, or the partition that it lacks, or correct the name"
 #: The broker's ACLs say no.
 FORBIDDEN = frozenset(
     {
@@ -143,16 +145,9 @@ def convert(error: Any, *, what: str, where: str) -> KStreamsError:
     kafka_error = kafka_error_of(error)
     if kafka_error is not None:
         return from_kafka_error(kafka_error, what=what, where=where)
-    if isinstance(error, BufferError):
-        return KafkaClientError(
-            f"{what} at {where}: the client's queue is full",
-            fix="retry",
-            code="_QUEUE_FULL",
-            retriable_code=True,
-        )
     return KafkaClientError(
         f"{what} at {where}: {type(error).__name__}: {_one_line(str(error))}",
-        fix="this is not an error of the broker; report it if it persists",
+        fix="this is no answer of the broker: run it again, and report it if it comes again",
         code=type(error).__name__,
     )
 
@@ -220,7 +215,7 @@ def principal_of(client_config: Mapping[str, str]) -> str:
 
 def _explain(code: int, prefix: str, text: str) -> tuple[str, str]:
     if code in _TOPIC_MISSING:
-        return f"{prefix}: no such topic or partition: {text}", "create the topic, or correct its name"
+        return f"{prefix}: no such topic or partition: {text}", NO_SUCH
     if code in FORBIDDEN:
         return (
             f"{prefix}: not authorized: {text}",
@@ -229,18 +224,13 @@ def _explain(code: int, prefix: str, text: str) -> tuple[str, str]:
     if code in _POSITION_LOST:
         return (
             f"{prefix}: the position to read from is not in the log: {text}",
-            "records were deleted, or the topic was created again: restore it, or accept that with "
-            "airflow-kstreams reset",
+            "records were deleted, or the topic was created again: restore it, or have reading go on at the "
+            "log's start: airflow-kstreams reset --application-id ... --accept TOPIC:PARTITION --to-earliest",
         )
     if code in FENCED:
         return (
             f"{prefix}: fenced, or its transaction timed out: {text}",
             "nothing: a newer attempt owns this transactional id",
-        )
-    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        return (
-            f"{prefix}: the transaction timeout exceeds the broker's transaction.max.timeout.ms",
-            "lower the application setting transaction.timeout.ms",
         )
     return f"{prefix}: {text}", "see the cause; a retry helps when the broker was only busy"
 
@@ -257,7 +247,10 @@ def unreachable(where: str, detail: str, *, code: str = "_TRANSPORT") -> KafkaCl
 
 def wrong_credentials(where: str, detail: str) -> KafkaClientError:
     """Build the error for refused credentials."""
-    fix = "correct security.protocol, sasl.mechanism, sasl.username and sasl.password (or the TLS files)"
+    fix = (
+        "correct security.protocol, sasl.mechanism and what this mechanism takes (sasl.username and "
+        "sasl.password, or what gives its tokens or tickets), or the TLS files"
+    )
     for sign, remedy in _CREDENTIALS_FIXES.items():
         if sign in detail:
             fix = remedy

@@ -97,7 +97,7 @@ class _Listener:
         except ssl.SSLCertVerificationError as error:
             return self._refused_certificate(error)
         except (ssl.SSLError, ConnectionError, TimeoutError):
-            return self._without_tls(login=login)
+            return self._without_tls()
         if "alert" in complaint and "certificate" in complaint:
             given = "does not trust the one given" if _names_key(self._config) else "none is given"
             return ListenerFinding(
@@ -124,14 +124,15 @@ class _Listener:
             fix=f"set security.protocol to {protocol}, with sasl.mechanism, sasl.username and sasl.password",
         )
 
-    def _without_tls(self, *, login: bool) -> ListenerFinding | None:
+    def _without_tls(self) -> ListenerFinding | None:
         if not self._answers(tls=None, login=True):
             return None
+        open_to_all = self._answers(tls=None, login=False)
         return ListenerFinding(
             cause=f"{self._name} does not speak TLS, but security.protocol is "
             f"{self._config['security.protocol'].upper()}",
             fix="set bootstrap.servers to the port of the TLS listener, or security.protocol to "
-            + ("SASL_PLAINTEXT" if login else "PLAINTEXT"),
+            + ("PLAINTEXT" if open_to_all else "SASL_PLAINTEXT, with a login"),
         )
 
     def _refused_certificate(self, error: ssl.SSLCertVerificationError) -> ListenerFinding | None:

@@ -58,7 +58,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
         self._certificate = (
-            _dated(x509.CertificateBuilder(), expired=False)
+            _dated(x509.CertificateBuilder())
             .subject_name(self._name)
             .issuer_name(self._name)
             .public_key(self._key.public_key())
@@ -72,15 +72,23 @@ class Authority:
         """Its own certificate as PEM, which clients are to trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    def sign(self, common_name: str, *, hosts: tuple[str, ...] = (), expired: bool = False) -> Signed:
+    def sign(
+        self,
+        common_name: str,
+        *,
+        hosts: tuple[str, ...] = (),
+        expired: bool = False,
+        early: bool = False,
+    ) -> Signed:
         """Make a key and sign a certificate for it.
 
         :param hosts: names and addresses that it is valid for.
         :param expired: whether its time is over.
+        :param early: whether its time is yet to come.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
-            _dated(x509.CertificateBuilder(), expired=expired)
+            _dated(x509.CertificateBuilder(), expired=expired, early=early)
             .subject_name(_named(common_name))
             .issuer_name(self._name)
             .public_key(key.public_key())
@@ -105,9 +113,13 @@ def _named(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _dated(builder: x509.CertificateBuilder, *, expired: bool) -> x509.CertificateBuilder:
+def _dated(
+    builder: x509.CertificateBuilder, *, expired: bool = False, early: bool = False
+) -> x509.CertificateBuilder:
     now = datetime.now(tz=UTC)
     end = now - _DAY if expired else now + _DAY
+    if early:
+        end += 30 * _DAY
     return builder.not_valid_before(end - 30 * _DAY).not_valid_after(end)
 
 

@@ -222,6 +222,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
     from airflow_kstreams.batch.inspect.doctor.findings import Finding
     from airflow_kstreams.batch.protocol.logs.data_loss import Loss
+    from airflow_kstreams.kafka.listener import ListenerFinding
     from airflow_kstreams.streams.errors import KStreamsError
 
     seen: list[tuple[str, frozenset[str]]] = []
@@ -236,7 +237,7 @@ def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
         return make
 
     patched.setattr(KStreamsError, "__post_init__", watched(KStreamsError.__post_init__))
-    for each in (Finding, Loss):
+    for each in (Finding, ListenerFinding, Loss):
         patched.setattr(each, "__init__", watched(each.__init__))
     return seen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable
 
 import pytest
@@ -89,20 +90,40 @@ def test_log_start_moves_when_records_are_deleted(
     assert admin.end_offsets([tp], isolation="read_uncommitted") == {tp: 5}
 
 
-def test_offsets_of_a_missing_topic_are_an_error_when_asked(
+@pytest.mark.remedy("admin.ClusterAdmin._refuse_missing")
+def test_offsets_of_a_missing_topic_are_an_error_until_it_is_created(
     admin: AdminPort, topic_name: Callable[..., str]
 ) -> None:
-    name = topic_name("missing")
-    with pytest.raises(KafkaClientError, match=f"no such topic or partition: {name}-0"):
-        admin.end_offsets([TopicPartition(name, 0)], isolation="read_committed")
+    tp = TopicPartition(topic_name("missing"), 0)
+    with pytest.raises(KafkaClientError, match=f"no such topic or partition: {tp}"):
+        admin.end_offsets([tp], isolation="read_committed")
+    admin.create_topics([TopicSpec(name=tp.topic, partitions=1)])
+    assert admin.end_offsets([tp], isolation="read_committed") == {tp: 0}
 
 
-def test_offsets_of_a_missing_partition_are_an_error_when_asked(
+@pytest.mark.remedy("admin.ClusterAdmin.create_partitions")
+def test_topic_gets_the_partitions_that_the_refusal_of_fewer_names(
+    admin: AdminPort, topic_name: Callable[..., str], create_topic: Callable[..., str]
+) -> None:
+    name = create_topic(topic_name("wide"), 3)
+    with pytest.raises(KafkaClientError) as refused:
+        admin.create_partitions(name, 2)
+    (count,) = re.findall(r"ask for (\d+) or more", refused.value.fix)
+    for each in (int(count), int(count) + 1):
+        admin.create_partitions(name, each)
+        assert admin.describe_topics([name])[name].partitions == each
+
+
+@pytest.mark.remedy("client_errors.from_kafka_error")
+def test_offsets_of_a_missing_partition_are_an_error_until_the_topic_has_it(
     admin: AdminPort, topic_name: Callable[..., str], create_topic: Callable[..., str]
 ) -> None:
     name = create_topic(topic_name("narrow"), 1)
     with pytest.raises(KafkaClientError, match=f"{name}-5.*no such topic or partition"):
         admin.end_offsets([TopicPartition(name, 0), TopicPartition(name, 5)], isolation="read_committed")
+    admin.create_partitions(name, 6)
+    end = {TopicPartition(name, 5): 0}
+    assert admin.end_offsets([*end], isolation="read_committed") == end
 
 
 def test_request_is_answered_when_its_client_was_given_up_meanwhile(

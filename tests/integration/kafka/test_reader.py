@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, Isolation, ReaderPort, TopicPartition
+from tests.support.kafka.printed_commands import execute, printed_commands
 
 SECONDS = 30.0
 Produce = Callable[..., None]
@@ -163,4 +164,33 @@ def test_committed_offsets_come_back_with_their_metadata_when_committed(
 def test_closing_twice_is_harmless_when_done(make_reader: MakeReader) -> None:
     reader = make_reader()
     reader.close()
+    reader.close()
+
+
+@pytest.mark.remedy("client_errors.from_kafka_error")
+def test_reading_goes_on_at_the_logs_start_when_the_command_of_the_error_is_given(
+    kafka: str,
+    application_id: str,
+    topic_name: Callable[..., str],
+    create_topic: Callable[..., str],
+    produce: Callable[..., None],
+) -> None:
+    tp = TopicPartition(create_topic(topic_name("cut")), 0)
+    produce(tp.topic, [("k", "v")] * 5)
+    cluster = KafkaCluster({"bootstrap.servers": kafka})
+    reader = cluster.reader(group_id=application_id)
+    reader.commit({tp: CommittedOffset(1)})
+    cluster.admin().delete_records({tp: 3})
+    reader.assign({tp: 1})
+    with pytest.raises(KafkaClientError, match="not in the log") as refused:
+        while not reader.poll(max_records=9, timeout_seconds=1).records:
+            pass
+    ((_, *command),) = printed_commands(refused.value.fix)
+    said = {"...": application_id, "TOPIC:PARTITION": f"{tp.topic}:{tp.partition}"}
+    given = [said.get(word, word) for word in command]
+    execute(["airflow-kstreams", *given, "--bootstrap-server", kafka], kafka)
+    (at,) = reader.committed([tp]).values()
+    reader.assign({tp: at.offset})
+    fetched = reader.poll(max_records=9, timeout_seconds=30)
+    assert [record.offset() for record in fetched.records[tp]] == [3, 4]
     reader.close()

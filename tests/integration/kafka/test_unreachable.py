@@ -63,6 +63,15 @@ def test_address_is_named_within_the_timeout_when_nobody_listens(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.remedy("client_errors.unreachable")
+def test_cluster_is_reached_when_the_address_is_corrected(kafka: str, free_port: int) -> None:
+    wrong = KafkaCluster({"bootstrap.servers": f"127.0.0.1:{free_port}"}, settings=SETTINGS)
+    error, _ = failure(lambda cluster: cluster.admin().describe_topics(["no-such-topic"]), wrong)
+    assert error.fix.startswith("check bootstrap.servers")
+    right = KafkaCluster({"bootstrap.servers": kafka}, settings=SETTINGS)
+    assert right.admin().describe_topics(["no-such-topic"]) == {}
+
+
 def sasl(bootstrap: str, password: str) -> KafkaCluster:
     return KafkaCluster(
         {
@@ -90,5 +99,8 @@ def test_credentials_are_named_at_once_when_the_password_is_wrong(
     assert capfd.readouterr() == ("", "")
 
 
-def test_cluster_is_reached_when_the_password_is_right(sasl_bootstrap: str) -> None:
+@pytest.mark.remedy("client_errors.wrong_credentials: {remedy}")
+def test_cluster_is_reached_when_the_password_is_corrected(sasl_bootstrap: str) -> None:
+    error, _ = failure(CALLS["admin"], sasl(sasl_bootstrap, "canary"))
+    assert error.fix == "correct sasl.username and sasl.password"
     assert sasl(sasl_bootstrap, "alice-secret").admin().describe_topics(["no-such-topic"]) == {}

@@ -176,11 +176,15 @@ def test_record_is_named_when_the_client_refuses_it(topic: str, make_writer: Mak
     writer.commit()
 
 
-def test_timeout_is_refused_with_the_brokers_limit_named_when_it_is_too_long(make_writer: MakeWriter) -> None:
+@pytest.mark.remedy("client_errors.timeout_refused")
+def test_timeout_is_refused_with_the_brokers_limit_named_until_it_is_lowered(make_writer: MakeWriter) -> None:
     with pytest.raises(
         ConfigError, match=r"transaction\.timeout\.ms = 86400000.*transaction\.max\.timeout\.ms"
     ):
         make_writer(transaction_timeout_ms=86_400_000)
+    writer = make_writer(transaction_timeout_ms=60_000)
+    writer.begin()
+    writer.abort()
 
 
 def test_keys_go_where_javas_partitioner_sends_them_when_no_partition_is_given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,7 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.kafka.registries import FLIGHT, avro_string, framed, zigzag
 from tests.support.kafka.registry_server import Answers, registry_server
+from tests.support.remedies import walked
 
 USER, PASSWORD = "alice", "canary-password"
 UA_12 = avro_string("UA") + zigzag(12)
@@ -105,6 +107,86 @@ def test_no_record_is_at_fault_when_the_registry_refuses_a_schema(
     assert caught.value.is_retriable == (error is SchemaRegistryUnavailableError)
     assert PASSWORD not in str(caught.value)
     assert "\n" not in caught.value.cause
+
+
+CREDENTIALS = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+REGISTERED = (200, {"id": 5, "version": 1, "schema": FLIGHT})
+
+
+def careful(authorization: str, request: str) -> tuple[int, Any]:
+    """Answer as a registry does that knows its users and takes flights with a carrier."""
+    if authorization != CREDENTIALS:
+        return 401, {"error_code": 401, "message": "Unauthorized"}
+    if "carrier" not in request:
+        return 409, {"error_code": 409, "message": "incompatible"}
+    if "late" in request:  # by a rule of its own
+        return 422, {"error_code": 42201, "message": "Invalid schema"}
+    return REGISTERED
+
+
+def nowhere(_: str, __: str) -> tuple[int, Any]:
+    """Answer as a web server that is no registry."""
+    return 404, "<html>Not Found</html>"
+
+
+ANYWHERE = "http://registry"
+HERE = {"url": ANYWHERE, "basic.auth.user.info": f"{USER}:{PASSWORD}"}
+ANOTHER = json.dumps({"type": "record", "name": "Flight", "fields": []})
+AUTO_OFF = {"auto_register_schemas": False}
+
+#: Settings, schema and options of the fault, what the remedy says, and those that it says.
+TOLD: list[Any] = [
+    walked(
+        "binding.registry_fault: set {}basic", {"url": ANYWHERE}, FLIGHT, {}, "basic.auth.user.info", HERE
+    ),
+    walked(
+        "binding.registry_fault: check", {**HERE, "url": "closed"}, FLIGHT, {}, "schema.registry.url", HERE
+    ),
+    walked("binding.registry_fault: {_remedy}", HERE, ANOTHER, {}, "change the schema so that it is", HERE),
+    *(
+        pytest.param(*case, HERE, marks=pytest.mark.remedy("binding.registry_fault: {_remedy}"))
+        for case in (
+            ({**HERE, "url": "elsewhere"}, FLIGHT, {}, "correct schema.registry.url"),
+            (
+                HERE,
+                FLIGHT.replace("delay", "late"),
+                {},
+                "mend the schema; the registry says",
+            ),
+            (HERE, FLIGHT, AUTO_OFF, "or leave auto_register_schemas on"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "schema", "options", "fix", "told"), TOLD)
+def test_value_is_written_when_the_registry_is_asked_as_the_error_says(
+    settings: dict[str, str], schema: str, options: dict[str, Any], fix: str, told: dict[str, str]
+) -> None:
+    with registry_server() as registry, registry_server() as elsewhere:
+        registry.by_request[REGISTER] = careful
+        elsewhere.by_request[REGISTER] = nowhere
+        clients: list[Any] = []
+        urls = {
+            ANYWHERE: registry.url,
+            "elsewhere": elsewhere.url,
+            "closed": f"http://127.0.0.1:{closed_port()}",
+        }
+
+        def write(given: dict[str, str], serde: Serde) -> bytes:
+            named = {f"schema.registry.{name}": value for name, value in given.items()}
+            url = {"schema.registry.url": urls[given["url"]], "schema.registry.max.retries": "0"}
+            schema_registry.configure({**named, **url})
+            clients.append(SchemaRegistry().client())
+            return serde.bound("flights", "value").serialize({"carrier": "UA", "delay": 12})
+
+        with pytest.raises(KStreamsError) as refused:
+            write(settings, SchemaRegistry().avro(schema, **options))
+        assert fix in refused.value.fix
+        assert write(told, SchemaRegistry().avro(FLIGHT)) == framed(5, UA_12)
+        for client in clients:
+            client.close()
+    schema_registry.configure({})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,10 +15,14 @@ from typing import Any
 class Answers:
     """What the server answers, by method and path; anything else is 404 as a registry says it.
 
+    An answer is a status and a body, or a function of a request's ``Authorization`` and body.
+
     :param asked: method, path and ``Authorization`` of each request so far.
     """
 
-    by_request: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
+    by_request: dict[tuple[str, str], tuple[int, Any] | Callable[[str, str], tuple[int, Any]]] = field(
+        default_factory=dict
+    )
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     url: str = ""
 
@@ -45,14 +49,15 @@ def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
             self._answer("GET")
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self._answer("POST")
+            self._answer("POST", self.rfile.read(int(self.headers["Content-Length"])).decode())
 
-        def _answer(self, method: str) -> None:
+        def _answer(self, method: str, given: str = "") -> None:
             path = self.path.partition("?")[0]
-            answers.asked.append((method, path, self.headers.get("Authorization", "")))
+            authorization = self.headers.get("Authorization", "")
+            answers.asked.append((method, path, authorization))
             not_found = (404, {"error_code": 40403, "message": "Schema not found"})
-            status, body = answers.by_request.get((method, path), not_found)
+            answer = answers.by_request.get((method, path), not_found)
+            status, body = answer(authorization, given) if callable(answer) else answer
             data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))

@@ -208,6 +208,7 @@ def client(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> SilentClient:
 
 
 @pytest.mark.promise("status-ends")
+@pytest.mark.remedy("connection.RequestTime._over")
 def test_wait_gets_what_is_left_when_it_is_less_than_a_request_may_take(
     look: RequestTime, clock: ManualClock
 ) -> None:
@@ -221,6 +222,9 @@ def test_wait_gets_what_is_left_when_it_is_less_than_a_request_may_take(
     assert error.cause == "broker unreachable at broker:9092: it did not give all answers within 8 s"
     assert "check bootstrap.servers" in error.fix and "--timeout" in error.fix
     assert error.is_retriable
+    longer = RequestTime("broker:9092", request_ms=4_000, look_ms=60_000, monotonic=clock.monotonic_seconds)
+    clock.sleep(8)
+    assert longer.left(0.2) == 0.2
 
 
 @pytest.mark.promise("status-ends")

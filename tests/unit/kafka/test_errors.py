@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from typing import NoReturn
 
 import pytest
@@ -68,8 +69,42 @@ def test_error_is_retriable_when_the_broker_is_only_busy(code: int) -> None:
 
 
 def test_error_of_any_other_kind_is_converted_when_the_client_raises_it() -> None:
-    assert raising(BufferError("full")).code == "_QUEUE_FULL"
     assert raising(RuntimeError("Consumer closed")).code == "RuntimeError"
+
+
+class Client:
+    """A client that was closed meanwhile, as the first try finds it."""
+
+    tries = 0
+
+    def read(self) -> str:
+        Client.tries += 1
+        if Client.tries == 1:
+            raise RuntimeError("Consumer closed")
+        return "read"
+
+
+@pytest.mark.remedy("client_errors.convert")
+def test_call_succeeds_when_it_is_made_again_as_the_error_says() -> None:
+    with pytest.raises(KafkaClientError, match="Consumer closed"):
+        guarded("reading", "broker:9092", Client().read)
+    assert guarded("reading", "broker:9092", Client().read) == "read"
+
+
+def log_in(settings: Mapping[str, str]) -> str:
+    """Log in at a broker that takes tokens alone."""
+    if settings.get("sasl.mechanism") != "OAUTHBEARER" or "oauth_cb" not in settings:
+        raise client_error(KafkaError.SASL_AUTHENTICATION_FAILED, '{"status":"invalid_token"}')
+    return "welcome"
+
+
+@pytest.mark.remedy("client_errors.wrong_credentials: correct")
+def test_login_succeeds_when_what_its_mechanism_takes_is_corrected() -> None:
+    settings = {"security.protocol": "SASL_SSL"}
+    with pytest.raises(KafkaClientError, match="invalid_token"):
+        guarded("connecting", "broker:9092", log_in, settings)
+    told = settings | {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": "package.module.token"}
+    assert guarded("connecting", "broker:9092", log_in, told) == "welcome"
 
 
 def test_error_survives_pickling_when_it_crosses_processes() -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.kafka.configuration.client_settings import ENGINE_OWNED, check_client_settings
-from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
+from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings, with_callback
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.kafka.configuration.known_settings import JAVA_SETTINGS
+from airflow_kstreams.kafka.configuration.registry_settings import client_config
+from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import SETTINGS
 from tests.support.remedies import walked
@@ -36,6 +38,11 @@ TAKEN = [
         {**HERE, "socket.timeout.ms": "1000"},
     ),
     walked("code_settings.AllowedSettings.check: remove it", {**HERE, "error_cb": "print"}, HERE),
+    walked(
+        "code_settings.AllowedSettings.check: use letters",
+        {**HERE, "sasl.kerberos.principal": "kafka;id"},
+        {**HERE, "sasl.kerberos.principal": "kafka/host.example@REALM"},
+    ),
     walked("code_settings.AllowedSettings._check_allowed", {**HERE, "plugin.library.paths": "x"}, HERE),
     walked(
         "registry_settings.registry_settings: {nearest}",
@@ -156,3 +163,32 @@ def test_settings_are_allowed_as_the_error_says(
     with pytest.raises(ConfigError):
         fault()
     assert told() == wanted
+
+
+def token(_: str) -> tuple[str, float]:
+    return "token", 0.0
+
+
+NOT_A_FUNCTION = "three"
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        walked("code_settings._function: name a function as", "no_such_module.token"),
+        walked("code_settings._function: name a function", f"{__name__}.NOT_A_FUNCTION"),
+    ],
+)
+def test_function_of_tokens_is_taken_when_it_is_named_as_the_error_says(named: str) -> None:
+    with pytest.raises(ConfigError):
+        with_callback({**HERE, "oauth_cb": named})
+    assert with_callback({**HERE, "oauth_cb": f"{__name__}.token"})["oauth_cb"] is token
+
+
+@pytest.mark.remedy("registry_settings.client_config")
+def test_registry_is_known_when_it_is_named_in_the_settings_or_in_the_file() -> None:
+    with pytest.raises(ConfigError) as refused:
+        client_config("", {})
+    assert "put schema.registry.url into" in refused.value.fix
+    assert client_config("", {"url": "http://HOST:8081"})["url"] == "http://HOST:8081"
+    assert client_config(SchemaRegistry("http://HOST:8081").url, {})["url"] == "http://HOST:8081"

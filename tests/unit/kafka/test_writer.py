@@ -16,8 +16,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from airflow_kstreams.kafka import writer as module
 from airflow_kstreams.kafka.writer import TransactionalWriter
-from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    KStreamsError,
+    TaskFencedError,
+    TransactionAbortedError,
+)
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from tests.support.remedies import walked
 
 pytestmark = pytest.mark.promise("late-answers-end-nothing")
 
@@ -113,6 +119,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch, clock: FakeTime) -> TransactionalWriter:
     monkeypatch.setattr(module, "Producer", FakeProducer)
+    made = make_another()
+    made.begin()
+    return made
+
+
+def make_another() -> TransactionalWriter:
     made = TransactionalWriter(
         {"bootstrap.servers": "nowhere:1"},
         transactional_id="app-0_0",
@@ -120,7 +132,6 @@ def writer(monkeypatch: pytest.MonkeyPatch, clock: FakeTime) -> TransactionalWri
         timeout_ms=30_000,
     )
     made.init_transactions()
-    made.begin()
     return made
 
 
@@ -143,6 +154,48 @@ def failing(code: int, **flags: bool) -> Callable[[], None]:
         raise KafkaException(KafkaError(code, "failed", **flags))
 
     return fail
+
+
+@pytest.mark.remedy("writer.TransactionalWriter.begin")
+def test_new_writer_goes_on_when_another_may_have_repeated_a_request(writer: TransactionalWriter) -> None:
+    FakeProducer.made.during["commit_transaction"] = failing(KafkaError._TIMED_OUT)
+    with pytest.raises(KafkaClientError):
+        writer.commit()
+    assert refuses_another_transaction(writer)
+
+    newer = make_another()
+    newer.begin()
+    newer.commit()
+    assert not newer.suspect
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        walked(
+            "delivery.of_transaction: nothing if a newer attempt runs",
+            TaskFencedError,
+            failing(KafkaError._FENCED, fatal=True),
+        ),
+        walked(
+            "delivery.of_transaction: nothing: the task aborts",
+            TransactionAbortedError,
+            failing(KafkaError.INVALID_TXN_STATE, txn_requires_abort=True),
+        ),
+    ],
+)
+def test_task_goes_on_with_another_writer_when_its_transaction_failed_and_nothing_is_done(
+    writer: TransactionalWriter, told: type[KStreamsError], error: Callable[[], None]
+) -> None:
+    FakeProducer.made.during["send_offsets_to_transaction"] = error
+    with pytest.raises(told):
+        use(writer, "send_offsets")
+
+    newer = make_another()
+    newer.begin()
+    use(newer, "send_offsets")
+    newer.commit()
+    assert not newer.suspect
 
 
 @each_call

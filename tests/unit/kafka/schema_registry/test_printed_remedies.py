@@ -1,0 +1,146 @@
+"""What a serde of a schema registry refuses is given as the error says, and is taken."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.schema_registry.avro import AvroSerializer
+
+from airflow_kstreams.kafka import schema_registry
+from airflow_kstreams.kafka.schema_registry import SchemaRegistry
+from airflow_kstreams.kafka.schema_registry.avro_writing import FittingSerializer
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError
+from airflow_kstreams.streams.serde.base import Serde
+from tests.support.kafka.registries import FLIGHT, FLIGHT_JSON, message_class, new_registry
+from tests.support.remedies import walked
+
+MakeSerde = Callable[[SchemaRegistry], Serde]
+UA = {"carrier": "UA"}
+AIRPORT = message_class("Airport")
+BROKEN = json.dumps({"type": "recrod", "name": "Flight", "fields": []})
+
+
+@pytest.fixture(autouse=True)
+def _unconfigured() -> Iterator[None]:
+    yield
+    schema_registry.configure({})
+
+
+def referring(definitions: dict[str, Any]) -> str:
+    """Return a JSON Schema that refers to a carrier."""
+    refers = {"carrier": {"$ref": "#/$defs/carrier"}}
+    return json.dumps({"title": "Flight", "type": "object", "properties": refers, "$defs": definitions})
+
+
+SERDES = [
+    walked(
+        "schema_registry.SchemaRegistry._serde",
+        lambda registry: registry.json_schema('{"type": "object"}', subject_names="record"),
+        lambda registry: registry.json_schema(FLIGHT_JSON, subject_names="record"),
+        UA,
+    ),
+    walked(
+        "schema_registry.SchemaRegistry.protobuf",
+        lambda registry: registry.protobuf("Airport"),
+        lambda registry: registry.protobuf(AIRPORT),
+        AIRPORT(code="JFK"),
+    ),
+    walked(
+        "schema_registry._check_text",
+        lambda registry: registry.avro(json.loads(FLIGHT)),
+        lambda registry: registry.avro(json.dumps(json.loads(FLIGHT))),
+        UA,
+    ),
+    walked(
+        "binding.BoundSerde._make_serializer",
+        lambda registry: registry.avro(),
+        lambda registry: registry.avro(FLIGHT),
+        UA,
+    ),
+    walked(
+        "binding.BoundSerde._refused_schema",
+        lambda registry: registry.avro(BROKEN),
+        lambda registry: registry.avro(FLIGHT),
+        UA,
+    ),
+    walked(
+        "binding.BoundSerde._registry_fault",
+        lambda registry: registry.json_schema(referring({})),
+        lambda registry: registry.json_schema(referring({"carrier": {"type": "string"}})),
+        UA,
+    ),
+]
+
+
+@pytest.mark.parametrize(("fault", "told", "value"), SERDES)
+def test_values_are_written_and_read_as_the_error_says(fault: MakeSerde, told: MakeSerde, value: Any) -> None:
+    registry = new_registry()
+    with pytest.raises(KStreamsError):
+        fault(registry).bound("flights", "value").serialize(value)
+    serde = told(registry).bound("flights", "value")
+    read = serde.deserialize(serde.serialize(value))
+    assert {**read, **value} == read if isinstance(value, dict) else read == value
+
+
+@pytest.mark.remedy("binding.RegistrySerde.unbound.refuse")
+def test_serde_is_of_use_when_it_is_bound_as_the_error_says() -> None:
+    serde = new_registry().avro('"string"')
+    with pytest.raises(ConfigError) as refused:
+        serde.serialize("UA")
+    assert refused.value.fix == 'bind it first: serde.bound("TOPIC", "value")'
+    bound = serde.bound("TOPIC", "value")
+    assert bound.deserialize(bound.serialize("UA")) == "UA"
+
+
+@pytest.mark.remedy("schema_registry.SchemaRegistry.__init__")
+def test_registry_is_taken_when_its_url_is_written_as_the_error_says() -> None:
+    with pytest.raises(KStreamsError):
+        SchemaRegistry("http://alice:canary@HOST:8081")
+    assert SchemaRegistry("http://HOST:8081").url == "http://HOST:8081"
+    schema_registry.configure(
+        {
+            "schema.registry.url": "http://HOST:8081",
+            "schema.registry.basic.auth.user.info": "alice:canary",
+        }
+    )
+    client: Any = SchemaRegistry("http://HOST:8081").client()
+    assert client.config()["basic.auth.user.info"] == "alice:canary"
+    client.close()
+
+
+@pytest.mark.remedy("binding.client_of")
+def test_client_is_made_when_its_setting_is_corrected() -> None:
+    wrong = {"schema.registry.url": "https://HOST", "schema.registry.ssl.ca.location": "/nowhere.pem"}
+    schema_registry.configure(wrong)
+    with pytest.raises(ConfigError, match="refuses its settings"):
+        SchemaRegistry().client()
+    schema_registry.configure({"schema.registry.url": "https://HOST"})
+    client: Any = SchemaRegistry().client()
+    assert client.config()["url"] == "https://HOST"
+    client.close()
+
+
+@pytest.mark.remedy("binding.missing_library")
+def test_client_is_made_when_the_library_is_installed() -> None:
+    registry = new_registry()
+    with pytest.MonkeyPatch.context() as uninstalled:
+        uninstalled.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+        with pytest.raises(ConfigError, match="library that is not installed"):
+            registry.client()
+    assert registry.client().get_subjects() == []
+
+
+@pytest.mark.remedy("avro_writing.unknown_client")
+def test_values_are_written_by_the_version_of_the_client_that_the_error_names() -> None:
+    serde = new_registry().avro(FLIGHT)
+    with pytest.MonkeyPatch.context() as another:
+        another.setattr(FittingSerializer, "_get_reader_schema", AvroSerializer._get_reader_schema)
+        with pytest.raises(ConfigError) as refused:
+            serde.bound("flights", "value").serialize(UA)
+    assert f"confluent-kafka=={confluent_kafka.__version__}" in refused.value.fix, "the one installed here"
+    assert serde.bound("flights", "value").serialize(UA)
