@@ -1,4 +1,4 @@
-"""Lists what the Kafka user of an application must be allowed to do: no more, and no less.
+"""Lists the permissions that the Kafka user of an application needs: no more, and no less.
 
 Rule: with exactly these ACLs a run passes; without any one of them it fails and names that one. Tests hold
 both on a broker with an authorizer.
@@ -24,14 +24,14 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import pattern_of, prefix_of
 from airflow_kstreams.streams.topology.topology import has_dead_letters
 
-#: Where the brokers keep committed offsets and the states of transactions.
+#: Topics in which the brokers keep committed offsets and the states of transactions.
 BROKERS_OWN = ("__consumer_offsets", "__transaction_state")
 _COPIED = "how far state is copied for more processors"
 _UNSEEN = "status does not show which are on their way"
 
 
 def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
-    """Return what runs need, one entry per operation and resource."""
+    """Return the permissions that runs need, one entry per operation and resource."""
     app = plan.application_id
     found = [
         *(_topic(topic, "input", Operation.READ) for topic in plan.inputs),
@@ -71,7 +71,7 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
 
 
 def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
-    """Return what sensors and other watchers need, which write nothing."""
+    """Return the permissions of sensors and other watchers, which write nothing."""
     app = plan.application_id
     own = ProtocolTopics(app)
     return (
@@ -86,7 +86,7 @@ def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 
 
 def state_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
-    """Return what reading stores outside runs needs; its user need not be that of the runs."""
+    """Return the permissions for reading stores outside runs; the user need not be that of the runs."""
     own = ProtocolTopics(plan.application_id)
     return (
         _topic(own.metadata, "whether a run is under way", Operation.READ),
@@ -96,13 +96,13 @@ def state_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 
 
 def reset_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
-    """Return what resetting an application needs besides :func:`run_permissions`."""
+    """Return the permissions that a reset of an application needs besides :func:`run_permissions`."""
     internal = [*plan.repartition_topics, *sorted(plan.changelogs)]
     return tuple(_topic(topic, "deleted by a reset", Operation.DELETE) for topic in internal)
 
 
 def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
-    """Return what bringing dead letters back needs; its user need not be that of the runs."""
+    """Return the permissions for a replay of dead letters; the user need not be that of the runs."""
     letters, own = settings.dead_letter_topic, ProtocolTopics(plan.application_id)
     owner = replay_owner(letters)
     return (
@@ -122,7 +122,7 @@ def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tup
 
 
 def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
-    """Return what growing the topics of an application needs; its user need not be that of the runs."""
+    """Return the permissions for growing an application's topics; the user need not be that of the runs."""
     own = ProtocolTopics(plan.application_id)
     growing = [topic for topic in plan.sources if topic not in plan.repartition_topics]
     others = [*plan.repartition_topics, *plan.outputs, *sorted(plan.changelogs)]
@@ -136,7 +136,7 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 
 
 def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
-    """Return what copying the state of new processors needs; its user need not be that of the runs.
+    """Return the permissions for copying state to new processors; the user need not be that of the runs.
 
     To give up the expansion needs what runs need, too: no begin may take over keys meanwhile.
     """
@@ -160,14 +160,14 @@ def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 
 
 def continuous_permissions(application_id: str) -> tuple[Permission, ...]:
-    """Return what continuous mode needs besides :func:`run_permissions`."""
+    """Return the permissions that continuous mode needs besides :func:`run_permissions`."""
     return (
         _topic(ProtocolTopics(application_id).metadata, "deleted when batch mode ends", Operation.DELETE),
     )
 
 
 def doctor_permissions() -> tuple[Permission, ...]:
-    """Return what the checks of ``airflow-kstreams doctor`` need besides :func:`run_permissions`."""
+    """Return the permissions that ``airflow-kstreams doctor`` needs besides :func:`run_permissions`."""
     return (
         *(
             _topic(topic, "offsets and transactions", each)
@@ -214,7 +214,7 @@ def _group(name: str, reason: str, operation: Operation, without: str = "") -> P
 
 
 def _named(topic: str) -> tuple[str, bool]:
-    """Return what an ACL calls a topic, or the topics that a pattern matches, and whether that is a prefix.
+    """Return an ACL's name for a topic, or for the topics that a pattern matches, and whether it is a prefix.
 
     An ACL takes a name, a prefix, or all topics.
     """
@@ -226,7 +226,7 @@ def _named(topic: str) -> tuple[str, bool]:
 
 
 def _owned(topic: str, reason: str) -> list[Permission]:
-    """Return what a topic needs that the engine creates, writes and reads."""
+    """Return the permissions for a topic that the engine creates, writes and reads."""
     return [_topic(topic, reason, each) for each in (Operation.CREATE, Operation.READ, Operation.WRITE)]
 
 

@@ -49,9 +49,9 @@ from airflow_kstreams.streams.ports import (
 log = logging.getLogger(__name__)
 #: Offsets of one block: about 1.4 KB in its record.
 BLOCK_OFFSETS = 8_192
-#: Ids of replays do not begin so.
+#: Prefix of the keys of marks; ids of replays do not begin so.
 _KEY = b"__done/"
-#: Behind every offset.
+#: An offset behind every other.
 _END = 1 << 63
 
 
@@ -63,21 +63,24 @@ def replay_owner(dead_letter_topic: str) -> str:
 class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One replay of a dead-letter topic.
 
-    :param replay_id: its name.
-    :param dead_letter_topic: where the records lie.
-    :param topic_id: of that topic.
-    :param begun_ms: when its end was frozen, epoch milliseconds.
-    :param finished_ms: when it was at its end, epoch milliseconds; 0 = it is not.
-    :param stops: where it ends in each partition, by number; frozen when it began.
-    :param positions: how far all replays are in each partition: no letter before is brought back any more.
-    :param where: field -> text that the letters of this replay have there; all letters when empty.
-    :param limit: records that it brings back, at most; 0 = no bound.
-    :param scanned: how far this replay has read the partitions in which it has left letters to later ones.
-    :param records_per_topic: records brought back, by the topic they came from.
+    :param replay_id: id of the replay.
+    :param dead_letter_topic: topic that holds the letters.
+    :param topic_id: id of the dead-letter topic.
+    :param begun_ms: time at which its stops were frozen, epoch milliseconds.
+    :param finished_ms: time at which it was done, epoch milliseconds; 0 = it is not.
+    :param stops: partition number -> stop offset, frozen when the replay began.
+    :param positions: partition number -> the offset that all replays have reached: no letter before it is
+        brought back any more.
+    :param where: field -> text that a letter must have there to be selected; empty for all letters.
+    :param limit: largest number of records that it brings back; 0 = no bound.
+    :param scanned: partition number -> the offset up to which this replay has read, where it has left letters
+        to later ones.
+    :param records_per_topic: topic that the records came from -> number of records brought back to it.
     :param without_origin: letters that belong to no consumed record, as those of timers; they stay.
     :param left_out: letters that do not hold their whole record, because it did not fit; they stay.
     :param expired: offsets that were deleted before they were replayed.
-    :param unselected: letters that it has seen and left to later replays, because ``where`` does not fit.
+    :param unselected: letters that it has seen and left to later replays, because they do not match
+        ``where``.
     :param repeated: letters whose records another letter brought back before; they bring nothing back.
     """
 
@@ -105,16 +108,16 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def at_limit(self) -> bool:
-        """Whether it may bring back no more."""
+        """Whether it has brought back as many records as ``limit`` allows."""
         return bool(self.limit) and self.records >= self.limit
 
     def reached(self, partition: int) -> int:
-        """Return how far this replay is in a partition."""
+        """Return the offset that this replay has reached in a partition."""
         return max(self.positions[partition], self.scanned.get(partition, 0))
 
     @property
     def left(self) -> dict[int, tuple[int, int]]:
-        """Partition -> (where to go on, stop), of what it has to read."""
+        """Partition -> (offset to read next, stop offset), where there is something left to read."""
         if self.at_limit:
             return {}
         return {
@@ -127,8 +130,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Replays(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the topic.
 
-    :param by_id: every replay.
-    :param last: the one that was written last: its positions are where the next one starts.
+    :param by_id: replay id -> its record.
+    :param last: the replay that was written last; the next one starts at its positions.
     :param blocks: marks of letters.
     """
 
@@ -145,9 +148,9 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
     ) -> tuple[dict[int, int], Marks]:
         """Return the positions and marks that the topic and the offsets of the group together give.
 
-        :param committed: read before the topic was.
-        :param accept_repeats: whether letters of which it is lost that they came back may come back again.
-        :raises ConfigError: it is lost of some letters, and not accepted.
+        :param committed: committed offsets of the group of replays, read before the topic was.
+        :param accept_repeats: whether letters may come back again whose marks are lost.
+        :raises ConfigError: marks of letters are lost, and ``accept_repeats`` is not set.
         """
         positions, marks = self.positions(topic_id), self.marks(topic_id)
         for tp, offset in sorted(committed.items()):
@@ -175,7 +178,9 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
         return positions, marks
 
     def positions(self, topic_id: str) -> dict[int, int]:
-        """Return how far replays are in each partition of the dead-letter topic with this id."""
+        """Return the offset that replays have reached in each partition of the dead-letter topic with this
+        id.
+        """
         return dict(self.last.positions) if self.last is not None and self.last.topic_id == topic_id else {}
 
     def marks(self, topic_id: str) -> Marks:
@@ -194,7 +199,7 @@ def committed_by_replays(
 
 
 def offsets_of(replay: Replay, marks: Marks) -> dict[TopicPartition, CommittedOffset]:
-    """Return what the group of replays commits with a replay's record."""
+    """Return the offsets that the group of replays commits with a replay's record."""
     return {
         TopicPartition(replay.dead_letter_topic, number): CommittedOffset(
             position, f"{replay.topic_id} {marks.count(number, position, _END)}"
@@ -220,9 +225,10 @@ def read_replays(
 ) -> Replays:
     """Read the records of all replays of a dead-letter topic.
 
-    :param reader: loses its earlier assignment.
-    :param wait_ms: how long to wait for an open transaction; 0 takes what is committed.
-    :raises KafkaClientError: as :func:`decode_replays`, or a transaction stayed open.
+    :param reader: reader of the topic; its earlier assignment is lost.
+    :param wait_ms: milliseconds to wait for an open transaction; 0 takes what is visible already.
+    :raises KafkaClientError: a record cannot be read, as in :func:`decode_replays`, or a transaction stayed
+        open.
     """
     content = read_log(
         cluster,
@@ -239,7 +245,7 @@ def read_replays(
 def decode_replays(records: Iterable[Record]) -> Replays:
     """Fold the topic's records.
 
-    :raises ConfigError: none is a replay's.
+    :raises ConfigError: no record is a replay's.
     :raises KafkaClientError: another version of this package wrote one.
     """
     by_id: dict[str, Replay] = {}
@@ -278,10 +284,10 @@ def decode_replays(records: Iterable[Record]) -> Replays:
 class MarkBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Marks of one block.
 
-    :param topic_id: of the dead-letter topic.
-    :param partition: of the letters.
+    :param topic_id: id of the dead-letter topic.
+    :param partition: partition number of the letters.
     :param block: number of the block: its first offset divided by ``BLOCK_OFFSETS``.
-    :param bits: a bit for each offset, the first one in the lowest bit of the first byte.
+    :param bits: one bit for each offset of the block, the first one in the lowest bit of the first byte.
     """
 
     topic_id: str
@@ -293,8 +299,8 @@ class MarkBlock(msgspec.Struct, frozen=True, kw_only=True):
 class Marks:
     """The marks of one dead-letter topic, as one replay sees and changes them.
 
-    :param topic_id: of the dead-letter topic; marks of an earlier topic of the same name go.
-    :param blocks: as the topic of replays has them.
+    :param topic_id: id of the dead-letter topic; marks of an earlier topic of the same name are dropped.
+    :param blocks: blocks of marks that the topic of replays holds.
     """
 
     def __init__(self, topic_id: str, blocks: Iterable[MarkBlock] = ()) -> None:
@@ -320,7 +326,7 @@ class Marks:
         self._changed.add((partition, block))
 
     def count(self, partition: int, start: int, stop: int) -> int:
-        """Return how many letters are marked from one offset up to, and without, another."""
+        """Return the number of marked letters in ``[start, stop)``."""
         found = 0
         for (of_partition, block), bits in self._bits.items():
             first = block * BLOCK_OFFSETS
@@ -330,7 +336,7 @@ class Marks:
         return found
 
     def forget_before(self, positions: Mapping[int, int]) -> None:
-        """Drop the marks before positions, which say the same."""
+        """Drop the marks before positions, which make them superfluous."""
         for place, bits in [*self._bits.items()]:
             partition, block = place
             passed = positions.get(partition, 0) - block * BLOCK_OFFSETS
@@ -341,7 +347,7 @@ class Marks:
                     del self._bits[place]
 
     def changes(self, dead_letter_topic: str) -> list[MetadataRecord]:
-        """Return the records of what has changed since the last call."""
+        """Return records of the blocks that have changed since the last call."""
         topic = ProtocolTopics.replays(dead_letter_topic)
         places = sorted(self._changed)
         self._changed.clear()

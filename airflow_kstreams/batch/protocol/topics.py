@@ -38,7 +38,7 @@ _ANY_TIMESTAMP: Mapping[str, str] = {
     "message.timestamp.before.max.ms": str(2**63 - 1),
     "message.timestamp.after.max.ms": str(2**63 - 1),
 }
-#: Of repartition topics and the dead-letter topic.
+#: Settings of repartition topics and the dead-letter topic.
 REPARTITION: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -52,8 +52,9 @@ _CHANGELOG: Mapping[str, str] = {
     "delete.retention.ms": str(7 * 24 * 3600 * 1000),
     **_ANY_TIMESTAMP,
 }
-#: Of the metadata topic and the ledger: small segments, cleaned early, because every task reads these topics
-#: from their beginning. Their records' times mean nothing, so a clock that is hours ahead ends no run.
+#: Settings of the metadata topic and the ledger: small segments, cleaned early, because every task reads
+#: these topics from their beginning. Their records' times mean nothing, so a clock that is hours ahead ends
+#: no run.
 PROTOCOL: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
@@ -73,7 +74,7 @@ ROOM_BYTES = 65_536
 #: The largest value that the broker takes for the setting.
 _LARGEST = 2**31 - 1
 _LARGEST_MS = 2**63 - 1
-#: On which side of the broker's time a topic refuses records: ``message.timestamp.<side>.max.ms``.
+#: Sides of the broker's time on which a topic refuses records: ``message.timestamp.<side>.max.ms``.
 _SIDES = ("before", "after")
 _TIMESTAMP_TYPE, _BROKERS = "message.timestamp.type", "LogAppendTime"
 
@@ -89,7 +90,7 @@ def ensure_ledger_topic(admin: AdminPort, settings: ApplicationSettings) -> None
 
 
 def ensure_replays_topic(admin: AdminPort, name: str, settings: ApplicationSettings) -> None:
-    """Create the topic that says how far dead letters were replayed, unless it exists."""
+    """Create the topic of the records of replays, unless it exists."""
     _ensure_protocol(admin, (name,), settings)
 
 
@@ -110,7 +111,8 @@ def others_topic(stranger: Record, *, wanted_by: str, fix: str) -> ConfigError:
     """Build the error for a topic that has the name of one of the protocol's and is somebody else's.
 
     :param stranger: a record in it that the engine has not written.
-    :param wanted_by: what needs a topic of that name for itself.
+    :param wanted_by: the part of the sentence that names who needs a topic of that name, e.g. ``application
+        'orders'``.
     """
     place = f"{stranger.topic()}-{stranger.partition()}@{stranger.offset()}"
     return ConfigError(
@@ -121,7 +123,7 @@ def others_topic(stranger: Record, *, wanted_by: str, fix: str) -> ConfigError:
 
 
 def others_protocol_topic(stranger: Record, application_id: str) -> ConfigError:
-    """Build that error for the metadata topic or the ledger of an application."""
+    """Build the error of :func:`others_topic` for the metadata topic or the ledger of an application."""
     return others_topic(
         stranger,
         wanted_by=f"application {application_id!r}",
@@ -182,10 +184,11 @@ def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]
 
 
 def harmful(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a topic with which something is lost, with the values that they must have.
+    """Return the settings with which a topic would lose records or times, each with the value that it must
+    have.
 
-    :param wanted: as the engine creates the topic.
-    :param found: as they are in force; what is not among them is taken to be right.
+    :param wanted: setting -> the value with which the engine creates the topic.
+    :param found: setting -> the value in force; a setting that is not among them is taken to be right.
     """
     return {
         name: value for name, value in wanted.items() if name in _LOSSES and found.get(name, value) != value
@@ -198,7 +201,7 @@ def refuse_harmful_settings(admin: AdminPort, plan: TopologyPlan) -> None:
     A topic that does not exist is not looked at. Settings that this user may not see are not either, with a
     line in the log.
 
-    :raises ConfigError: with the commands that mend the topics.
+    :raises ConfigError: a topic has such a setting; the text gives the commands that mend it.
     """
     causes: list[str] = []
     commands: list[str] = []
@@ -260,12 +263,14 @@ def _limits(configs: Mapping[str, str]) -> TopicLimits:
 
 
 def _timestamp_max(side: str) -> str:
-    """Return the setting that says how far before or after the broker's time records may be dated."""
+    """Return the setting for how far before or after the broker's time records may be dated."""
     return f"message.timestamp.{side}.max.ms"
 
 
 def with_room(limit_bytes: int) -> dict[str, str]:
-    """Return the setting of a topic that takes what one with this limit holds, and what the engine adds."""
+    """Return the setting of a topic that takes every record of a topic with this limit, and the engine's
+    additions.
+    """
     return {MAX_BYTES: str(min(limit_bytes + ROOM_BYTES, _LARGEST))}
 
 
@@ -280,7 +285,7 @@ def small_topics(
 ) -> tuple[str, ...]:
     """Return a warning for every topic that takes less than an input holds.
 
-    :param limits: of all topics that exist.
+    :param limits: topic -> its limits, for all topics that exist.
     """
     largest = largest_read(plan, limits)
     taken = {topic: of.max_bytes for topic, of in limits.items()}
@@ -307,7 +312,7 @@ def narrow_times(plan: TopologyPlan, settings: ApplicationSettings, configs: Top
     Times that an extractor or a function gives are not known here: what is refused then is named when it is
     sent.
 
-    :param configs: of all topics that exist.
+    :param configs: settings of all topics that exist.
     """
     found = configs.found
     inputs = [_held(found[topic]) for topic in {*plan.sources} - {*plan.repartition_topics} if topic in found]
@@ -333,7 +338,7 @@ def narrow_times(plan: TopologyPlan, settings: ApplicationSettings, configs: Top
 
 
 def _held(configs: Mapping[str, str]) -> tuple[int, ...]:
-    """Return how far before and after the broker's time the records of an input may be dated."""
+    """Return how many milliseconds before and after the broker's time records of an input may be dated."""
     return (0, 0) if configs.get(_TIMESTAMP_TYPE) == _BROKERS else _limits(configs)[1:]
 
 

@@ -27,11 +27,12 @@ BROKER = "<broker>"
 class Loss:
     """A loss of data.
 
-    :param partitions: those whose offset must be set to accept it.
+    :param partitions: partitions whose offset must be set to accept the loss.
     :param text: the missing offsets, their places, and the most records that they may hold.
-    :param scenario: where reading goes on once it is accepted, as an option of ``airflow-kstreams reset``.
+    :param scenario: option of ``airflow-kstreams reset`` that sets the offset at which reading goes on once
+        the loss is accepted.
     :param advice: the reason for that option, and others; empty when there is no choice.
-    :param first: commands to execute before.
+    :param first: commands to execute before the reset.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -69,7 +70,7 @@ def interval_deleted(partition: TopicPartition, *, log_start: int, interval: str
 
 
 def interval_incomplete(partition: TopicPartition, *, gone: str, interval: str) -> Loss:
-    """Describe a log that lacks what the live application's runs have read of a data interval.
+    """Describe a log that lacks records of a data interval which the live application's runs have read.
 
     :param gone: the missing offsets, and who read them, in words.
     :param interval: the data interval in words.
@@ -84,7 +85,7 @@ def interval_incomplete(partition: TopicPartition, *, gone: str, interval: str) 
 def truncated(partition: TopicPartition, *, expected: int, log_end: int, why: str) -> Loss:
     """Describe a log that ends before an offset that it had reached.
 
-    :param expected: that offset.
+    :param expected: the offset that it had reached.
     :param why: the evidence, in words.
     """
     return Loss(
@@ -104,7 +105,7 @@ def rewritten(
 
     :param position: offset to read next.
     :param expected: the last record that runs have read before it.
-    :param found: the first record from that offset on that is another one, None when there is none.
+    :param found: the first record from that offset on that differs, None when there is none.
     """
     if found is None:
         now = f"there is no record at offset {expected.offset}"
@@ -150,7 +151,7 @@ def truncated_below(
     """Describe a log that ends before the stop offset of the slice that is under way.
 
     :param span: offset to read next, and stop offset.
-    :param run: the run, as the message names it.
+    :param run: the run, in the words of the message.
     :param drop: the command that drops its slice.
     """
     position, stop = span
@@ -169,9 +170,9 @@ def truncated_below(
 def replaced(topic: str, *, now: str, before: str, partitions: int, run: tuple[str, str]) -> Loss:
     """Describe a topic that was created again, or deleted, while a run is under way.
 
-    :param now: topic id, empty when there is no such topic.
+    :param now: topic id now, empty when there is no such topic.
     :param before: topic id that the run began with.
-    :param partitions: how many the topic has, or had.
+    :param partitions: number of partitions that the topic has, or had.
     :param run: application id and run id.
     """
     again = () if now else (create_topic(topic, partitions),)
@@ -235,7 +236,7 @@ def changelog_truncated(
 ) -> Loss:
     """Describe a changelog that ends before an offset that it had reached.
 
-    :param expected: that offset.
+    :param expected: the offset that it had reached.
     :param why: the evidence, in words.
     """
     text = f"{partition}: the changelog ends at {log_end}, but {why} {expected}: it was truncated"
@@ -260,7 +261,7 @@ def not_whole(topic: str, text: str, *, application_id: str, deleted: bool = Fal
 def progress_lost(partition: TopicPartition, *, start: int, stop: int | None, run_id: str) -> Loss:
     """Describe a committed offset that is gone while a run is under way, which begin had committed.
 
-    :param stop: where the slice ends, None when that is not known yet.
+    :param stop: stop offset of the slice, None when it is not known yet.
     """
     reads = f"from {start} on" if stop is None else f"[{start}, {stop})"
     return Loss(
@@ -274,9 +275,9 @@ def progress_lost(partition: TopicPartition, *, start: int, stop: int | None, ru
 
 
 def progress_taken_back(positions: Mapping[TopicPartition, int], *, text: str) -> list[Loss]:
-    """Describe committed offsets that are older than what was committed with them.
+    """Describe committed offsets that are older than the changelogs that were committed with them.
 
-    :param positions: the offsets now.
+    :param positions: partition -> its committed offset now.
     :param text: the evidence, in words.
     """
     return [
@@ -317,7 +318,8 @@ def moved_forward(partition: TopicPartition, *, start: int, to: int, by: str, ru
     """Describe a committed offset that another program moved over records.
 
     :param start: the last offset that is known to be of a run, or of an acceptance.
-    :param by: the words before ``start`` that say who knows it, e.g. "runs have read the partition up to".
+    :param by: the words before ``start`` that name the evidence for it, e.g. "runs have read the partition up
+        to".
     :param run: the run that is under way and may have read some of them; empty between two runs.
     """
     again = f", and what run {run!r} has written of it comes twice, in state too" if run else ""
@@ -334,8 +336,8 @@ def moved_forward(partition: TopicPartition, *, start: int, to: int, by: str, ru
 def rolled_back(partition: TopicPartition, *, at: int, run_id: str, left: int, by: str) -> Loss:
     """Describe a committed offset that is not the one with which the last run ended.
 
-    :param run_id: of the run that has committed it.
-    :param left: the offset then.
+    :param run_id: id of the run that has committed it.
+    :param left: the offset with which the last run ended.
     :param by: the evidence, in words.
     """
     to = max(at, left)
@@ -355,9 +357,9 @@ def recreated(
     """Describe a topic that was created again between two runs.
 
     :param offsets: (partition, offset up to which runs have read it).
-    :param now: topic id.
+    :param now: topic id now.
     :param before: topic id that the last run began with.
-    :param since: names that run in the text.
+    :param since: the words that name that run in the text.
     """
     where = first_few([f"offset {offset} of partition {number}" for number, offset in offsets])
     return Loss(
@@ -369,7 +371,7 @@ def recreated(
 
 
 def gone(topic: str, missing: Sequence[tuple[int, int | None]]) -> Loss:
-    """Describe a topic that runs have read and that is not there.
+    """Describe a topic that runs have read and that does not exist any more.
 
     :param missing: (partition, offset up to which runs have read it, None when that is not known).
     """
@@ -385,7 +387,7 @@ def gone(topic: str, missing: Sequence[tuple[int, int | None]]) -> Loss:
 def vanished(topic: str, missing: Sequence[tuple[int, int | None]], there: Sequence[TopicPartition]) -> Loss:
     """Describe partitions that a topic had and has no more.
 
-    :param missing: as for :func:`gone`.
+    :param missing: (partition, offset up to which runs have read it), as for :func:`gone`.
     :param there: its partitions now.
     """
     return Loss(
@@ -397,7 +399,7 @@ def vanished(topic: str, missing: Sequence[tuple[int, int | None]], there: Seque
 
 
 def forgotten(partition: TopicPartition, why: str) -> Loss:
-    """Describe a partition of which it cannot be known how far it was read.
+    """Describe a partition that was read up to an unknown offset.
 
     :param why: the evidence that it was read, in words.
     """
@@ -429,7 +431,7 @@ def describe_producers(partition: TopicPartition) -> str:
 
 
 def data_loss(losses: Sequence[Loss], application_id: str, *, run_id: str) -> DataLossError:
-    """Build the error of everything that is missing, with the commands that accept it."""
+    """Build the error that names all losses, with the commands that accept them."""
     resets: dict[str, list[TopicPartition]] = {}
     for loss in losses:
         if loss.partitions:

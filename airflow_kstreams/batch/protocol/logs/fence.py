@@ -28,9 +28,9 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 log = logging.getLogger(__name__)
-#: How many transactional ids are claimed at the same time.
+#: Number of transactional ids that are claimed at the same time.
 _PARALLEL = 16
-#: Nothing is ever written by these, so the shortest timeout every broker accepts does.
+#: These writers write nothing, so the shortest timeout that every broker accepts will do, milliseconds.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
 
@@ -44,8 +44,8 @@ def fence(
     """Claim each transactional id once, side by side.
 
     :param ids: the transactional ids.
-    :param topics: those in which the tasks may have transactions open.
-    :raises KafkaClientError: one could not be claimed.
+    :param topics: topics in which the tasks may have transactions open.
+    :raises KafkaClientError: an id could not be claimed.
     """
     if not ids:
         return
@@ -69,8 +69,8 @@ def written_topics(
 
     A topic that a processor names only as it sends is not among them.
 
-    :param plans: of the tasks' topologies.
-    :param settings: say where dead letters go.
+    :param plans: topology plans of the tasks.
+    :param settings: settings of the application, which name the dead-letter topic.
     :param subtopology: the subtopology of the tasks; None for all.
     """
     topics = {ProtocolTopics(plan.application_id).metadata for plan in plans}
@@ -85,7 +85,8 @@ def written_topics(
 def await_leaders(admin: AdminPort, topics: Collection[str]) -> None:
     """Return once every partition of those topics that exist has a leader.
 
-    :raises KafkaClientError: one had none within the client's time limit, or the broker did not answer.
+    :raises KafkaClientError: a partition had none within the client's time limit, or the broker did not
+        answer.
     """
     found = admin.describe_topics(topics)
     partitions = described_partitions(found, sorted(found))

@@ -51,8 +51,8 @@ class LogBounds:
 def log_bounds(
     admin: AdminPort, partitions: Collection[TopicPartition], *, settle_ms: int, clock: Clock
 ) -> dict[TopicPartition, LogBounds]:
-    """Read the bounds of partitions, waiting for last stable offsets to reach the high watermarks first
-    read. Where one did not, an open transaction holds it back.
+    """Read the bounds of partitions, and wait for the last stable offsets to reach the high watermarks that
+    were read first. Where one does not, an open transaction holds it back.
     """
     if not partitions:
         return {}
@@ -65,7 +65,7 @@ def log_bounds(
             break
         clock.sleep(_SETTLE_STEP_SECONDS)
         stable |= admin.end_offsets(behind, isolation="read_committed")
-    # Never past the high watermark first read: what arrives while others settle belongs to the next run.
+    # Never past the high watermark first read: records that arrive during the wait belong to the next run.
     stable = {tp: min(offset, high[tp]) for tp, offset in stable.items()}
     return {tp: LogBounds(start=starts[tp], stable=stable[tp], high=high[tp]) for tp in partitions}
 
@@ -81,7 +81,7 @@ def has_records(
 
     Transaction markers and aborted records take offsets too, so offsets alone do not say.
 
-    :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
+    :param spans: partition -> ``[from, to)``, where ``to`` is at most the last stable offset.
     :param until_found: return as soon as one partition is found.
     """
     found: set[TopicPartition] = set()
@@ -100,7 +100,7 @@ def any_record(reader: ReaderPort, spans: Spans, *, clock: Clock) -> bool:
 
     It reads few partitions at a time, the widest spans first: mostly the first fetch finds a record.
 
-    :param spans: as for :func:`has_records`.
+    :param spans: partition -> ``[from, to)``, as for :func:`has_records`.
     """
     widths = {tp: to - start for tp, (start, to) in spans.items() if start < to}
     widest = sorted(widths, key=lambda tp: (-widths[tp], tp))
@@ -118,7 +118,7 @@ def any_record(reader: ReaderPort, spans: Spans, *, clock: Clock) -> bool:
 log = logging.getLogger(__name__)
 
 MAX_TIMEOUT = "transaction.max.timeout.ms"
-#: How many commit intervals a transaction must be able to last: a commit that is due has to be made, too.
+#: Number of commit intervals that a transaction must be able to last: a commit that is due takes time, too.
 _INTERVALS = 2
 
 
@@ -128,7 +128,7 @@ def refuse_unfit_timeouts(settings: ApplicationSettings, admin: AdminPort) -> No
     A broker that does not let this user see its settings is not asked twice: it refuses a timeout above its
     limit itself when a task claims its transactional id, which is before the task writes anything.
 
-    :raises ConfigError: naming both values and what to set.
+    :raises ConfigError: values do not fit; the text names both, and the one to set.
     """
     timeout_ms, interval_ms = settings.transaction_timeout_ms, settings.commit_interval_ms
     if settings.exactly_once and interval_ms * _INTERVALS > timeout_ms:
@@ -153,7 +153,7 @@ def refuse_unfit_timeouts(settings: ApplicationSettings, admin: AdminPort) -> No
         )
 
 
-#: For all partitions together: the age only helps the person who reads it.
+#: Longest wait for all partitions together: the age only helps the person who reads it.
 _PATIENCE = Patience(seconds=3.0, since="start", error=None)
 _POLL_SECONDS = 0.5
 
@@ -161,13 +161,13 @@ _POLL_SECONDS = 0.5
 def ages(
     cluster: ClusterPort, stable: Mapping[TopicPartition, int], *, group_id: str, clock: Clock
 ) -> dict[TopicPartition, str]:
-    """Return how long transactions have been open, in words.
+    """Return the time for which transactions have been open, in words.
 
     :param stable: partition -> last stable offset, below its high watermark.
-    :param group_id: of a reader; nothing is committed.
+    :param group_id: id of the reader's group; nothing is committed.
     """
     found: dict[TopicPartition, str] = {}
-    # The caller has something to say that matters more, and must not fail here.
+    # The caller has something more important to report, and must not fail here.
     with suppress(KStreamsError):
         for partition, began_ms in begun(cluster, stable, group_id=group_id, clock=clock).items():
             found[partition] = f"open for {_duration((clock.now_ms() - began_ms) / 1000)}"
@@ -206,10 +206,11 @@ def warnings_of(
 def begun(
     cluster: ClusterPort, stable: Mapping[TopicPartition, int], *, group_id: str, clock: Clock
 ) -> dict[TopicPartition, int]:
-    """Return when open transactions began, epoch milliseconds, where that is found out in a moment.
+    """Return the times at which open transactions began, epoch milliseconds, where they are found out in a
+    moment.
 
     :param stable: partition -> last stable offset, below its high watermark.
-    :param group_id: of a reader; nothing is committed.
+    :param group_id: id of the reader's group; nothing is committed.
     :raises KStreamsError: the broker does not answer.
     """
     found: dict[TopicPartition, int] = {}
@@ -235,8 +236,8 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-#: How long a reader waits for an open transaction; tasks keep theirs open on the metadata topic for moments
-#: only.
+#: Longest wait of a reader for an open transaction, milliseconds; tasks keep theirs open on the metadata
+#: topic for moments only.
 OPEN_TRANSACTION_TIMEOUT_MS = 30_000
 
 
@@ -287,11 +288,12 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
 ) -> LogContent:
     """Read every committed record of a one-partition topic; a missing topic is empty.
 
-    :param admin: used instead of a new client.
-    :param reader: used instead of a new client; it loses its earlier assignment.
+    :param admin: client to use instead of a new one.
+    :param reader: reader to use instead of a new one; its earlier assignment is lost.
     :param first: offset of the first record to read, if the log does not begin after it.
-    :param wait_ms: how long to wait for open transactions; 0 takes what is stable, which may be incomplete.
-    :param last: how many offsets to read, those before the last stable one; None for all.
+    :param wait_ms: milliseconds to wait for open transactions; 0 takes what is visible already, which may be
+        incomplete.
+    :param last: number of offsets to read before the last stable one; None for all.
     :raises OpenTransactionError: a transaction stayed open.
     """
     with ExitStack() as clients:
@@ -326,11 +328,11 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
 def read_part(
     reader: ReaderPort, partition: TopicPartition, span: tuple[int, int], *, wait_ms: int, clock: Clock
 ) -> tuple[tuple[Record, ...], int]:
-    """Read the committed records of a part of a log, in whole transactions: those past its end that came with
-    it, too.
+    """Read the committed records of a part of a log in whole transactions: records past its end that came in
+    the same transaction are returned, too.
 
     :param span: offsets ``[from, to)``, not empty.
-    :param wait_ms: how long to wait for open transactions; 0 takes what is stable.
+    :param wait_ms: milliseconds to wait for open transactions; 0 takes what is visible already.
     :return: the records, and the offset up to which they are complete.
     """
     read = BoundedRead(reader, {partition: span}, clock=clock, whole_transactions=True)

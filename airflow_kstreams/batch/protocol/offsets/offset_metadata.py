@@ -39,7 +39,7 @@ MOST_BYTES = 1_400
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """The work of one task for its slice; survives crashes because it travels in the offset metadata.
 
-    :param task_id: ``<subtopology>_<group>``.
+    :param task_id: id of the task, ``<subtopology>_<group>``.
     :param records_in: records consumed.
     :param records_out: records sent, changelog and notifications excluded.
     :param records_dropped: records dropped by rule (null keys under a group, late records), and those
@@ -53,15 +53,15 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param attempts: attempts within the Spark task attempt that finished it.
     :param outcome: ``done``, ``already_done`` when it found its stop reached, or ``stopped`` when it belongs
         to a continuous run.
-    :param peak_memory_bytes: of the Python worker.
+    :param peak_memory_bytes: largest memory use of the Python worker.
     :param records_misdated: processed records with an implausible time: later than ``max.timestamp.ahead.ms``
         allows, as nothing in the task goes by stream time, or in the weeks of 1970 in which seconds lie that
         are taken for milliseconds.
-    :param metrics: how fast it was; None where there was no room for it.
-    :param parked: node -> how many records it left parked, None where that is not known; nodes without such
-        are absent.
-    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
-        known.
+    :param metrics: measurements of its speed; None where there was no room for them.
+    :param parked: node -> number of records that the task left parked, None where it is not known; nodes
+        without parked records are absent.
+    :param parked_due_ms: time at which the first parked record is due, epoch milliseconds; None when none is
+        parked, or the time is not known.
     """
 
     task_id: str
@@ -92,7 +92,7 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     :param active_ns: time between a ready task and its last commit, waiting for records included.
     :param restore_ns: time in which the last attempt restored its stores.
     :param lag: offsets between the task's positions and its stops; None where it has no stops.
-    :param calls: of its asynchronous nodes; None where it has none.
+    :param calls: figures of its asynchronous nodes; None where it has none.
     """
 
     process: Latencies = Latencies()
@@ -114,17 +114,17 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def shorter(self) -> TaskMetrics | None:
-        """Return the same with less of the calls; None if that cannot be."""
+        """Return these measurements with fewer figures of calls; None if there are no fewer."""
         calls = None if self.calls is None else self.calls.shorter()
         return None if calls is None else msgspec.structs.replace(self, calls=calls)
 
 
-#: What a task has measured before its first attempt.
+#: The measurements of a task before its first attempt.
 NOTHING_YET = TaskMetrics(calls=CallFigures())
 
 
 def metrics_in_all(metrics: Iterable[TaskMetrics | None]) -> TaskMetrics | None:
-    """Add up the measurements of tasks; None (not known) if those of one are, or if there are no tasks."""
+    """Add up the measurements of tasks; None (not known) if one task has none, or if there are no tasks."""
     total: TaskMetrics | None = None
     for each in metrics:
         if each is None:
@@ -136,13 +136,13 @@ def metrics_in_all(metrics: Iterable[TaskMetrics | None]) -> TaskMetrics | None:
 class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
     """A task's counts since the slice's start.
 
-    :param read: as in ``RecordCounts``, by place among the subtopology's sources.
-    :param outside: as in ``RecordCounts``, by the same places; empty if there was none.
-    :param written: by place among the subtopology's sinks.
-    :param sent: by topic.
-    :param left_out: as in ``RecordCounts``.
-    :param unbalanced: place of a sink whose count does not fit the others, what must have been written, and
-        what was counted; empty if all fit.
+    :param read: records read from each source of the subtopology, in the plan's order, see ``RecordCounts``.
+    :param outside: records outside the interval, in the same order; empty if there was none.
+    :param written: records written to each sink of the subtopology, in the plan's order.
+    :param sent: topic -> records sent to topics that a processor names.
+    :param left_out: records that went no further, by node and rule, see ``RecordCounts``.
+    :param unbalanced: place of a sink whose count does not fit the others, the count that it must have, and
+        the one that it has; empty if all fit.
     """
 
     read: tuple[int, ...] = ()
@@ -158,8 +158,9 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
     ) -> PackedCounts:
         """Pack counts.
 
-        :param plan: of the subtopology whose task counted them.
-        :param unbalanced: topic, what must have been written to it, and what was counted.
+        :param plan: plan of the subtopology whose task counted them.
+        :param unbalanced: a topic, the count of records that must have been written to it, and the counted
+            one; None if all fit.
         """
         wrong: tuple[int, ...] = ()
         if unbalanced is not None:
@@ -185,14 +186,14 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def wrong(self, plan: SubtopologyPlan) -> tuple[str, int, int] | None:
-        """Return the topic whose count does not fit, what must have been written, and what was counted."""
+        """Return the topic whose count does not fit, the count that it must have, and the one that it has."""
         if not self.unbalanced:
             return None
         place, arrived, written = self.unbalanced
         return plan.sinks[place], arrived, written
 
     def shorter(self) -> PackedCounts | None:
-        """Return the same with half as many nodes by name; None if there are no more to add up."""
+        """Return these counts with half as many nodes by name; None if there are no more to add up."""
         named = sum(entry.node != OTHER_NODES for entry in self.left_out)
         if not named:
             return None
@@ -205,17 +206,17 @@ def _placed(counts: Mapping[str, int], topics: Sequence[str]) -> tuple[int, ...]
 
 
 class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The text of a commit beside the offset.
+    """The metadata that a commit writes beside the offset.
 
-    :param run_id: the run whose task committed; empty when another program wrote the text.
+    :param run_id: id of the run whose task committed; empty when another program wrote the text.
     :param partition_time_ms: partition time, -1 when unknown; with the next two, ``PartitionTimes``.
     :param latest_ms: largest timestamp of the records before the offset.
     :param stream_time_ms: stream time of the topic in the task.
-    :param task_id: the task, ``<subtopology>_<group>``.
+    :param task_id: id of the task, ``<subtopology>_<group>``.
     :param records_in: records the task consumed since the slice's start; the other counters as in
         ``TaskReport``.
-    :param last_offset: of the last record before the committed offset, -1 when unknown; with the next one,
-        ``LastRecord``.
+    :param last_offset: offset of the last record before the committed offset, -1 when unknown; with
+        ``last_epoch`` a ``LastRecord``.
     :param last_epoch: leader epoch under which that record was written.
     :param changelog_ends: ends of the task's changelogs, sorted by topic, right before the commit, behind all
         that it had written to them; empty when it has none, when they are not known, and when there was no
@@ -224,13 +225,13 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param records_misdated: as in ``TaskReport``.
     :param counts: the counters by topic and node; None when there was no room for them.
     :param complete: whether this is the task's last commit for the slice.
-    :param metrics: how fast the task was; None when there was no room for them.
+    :param metrics: measurements of the task's speed; None when there was no room for them.
     :param closings: as in ``PartitionTimes``; None when there is none, or was no room for them.
     :param parked: node -> how many records the task has parked; None when there was no room for them.
-    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
-        known.
-    :param next_due_ms: stream time at which the task has something to do next, though no record comes;
-        ``NOTHING_DUE`` when at none, None when that is not known, because the task may be another one since.
+    :param parked_due_ms: time at which the first parked record is due, epoch milliseconds; None when none is
+        parked, or the time is not known.
+    :param next_due_ms: stream time at which the task has work next, even if no record comes; ``NOTHING_DUE``
+        when it has none, None when that is not known, because another task may have the partition since.
     :param ruled_out: kinds of growth of the partition's topic that its keys exclude.
     :param accepted: whether an operator set the offset by our command, which the ledger knows, too.
     """
@@ -310,7 +311,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ) -> OffsetMetadata:
         """Return a copy for the offset of one partition.
 
-        :param times: of the partition.
+        :param times: times of the partition.
         :param last: the record that the offset lies behind.
         :param ruled_out: kinds of growth that the partition's keys exclude.
         """
@@ -327,9 +328,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         )
 
     def due_at(self, moment_ms: int) -> bool:
-        """Whether the task has, or may have, something to do on the way to a moment. One that has no stream
-        time never has.
-        """
+        """Whether the task has, or may have, work before a moment. A task without stream time never has."""
         if not 0 <= self.stream_time_ms < moment_ms:
             return False
         return self.next_due_ms is None or NOTHING_DUE < self.next_due_ms <= moment_ms
@@ -363,10 +362,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return self.metrics if self.task_id else NOTHING_YET
 
     def counts_so_far(self, plan: SubtopologyPlan) -> RecordCounts | None:
-        """Return the counts that the next commit goes on from: all 0 when no task has committed for the slice
-        yet.
+        """Return the counts that the next commit adds to: all 0 when no task has committed for the slice yet.
 
-        :param plan: of the task's subtopology.
+        :param plan: plan of the task's subtopology.
         """
         if not self.task_id:
             return RecordCounts()
@@ -396,7 +394,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def subtopology_of(task_id: str) -> int:
     """Return the subtopology of a task.
 
-    :param task_id: ``<subtopology>_<group>``.
+    :param task_id: id of the task, ``<subtopology>_<group>``.
     """
     return int(task_id.partition("_")[0])
 
@@ -404,7 +402,7 @@ def subtopology_of(task_id: str) -> int:
 def group_of(task_id: str) -> int:
     """Return the partition group of a task.
 
-    :param task_id: ``<subtopology>_<group>``.
+    :param task_id: id of the task, ``<subtopology>_<group>``.
     """
     return int(task_id.partition("_")[2])
 

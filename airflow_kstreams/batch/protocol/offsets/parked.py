@@ -29,8 +29,8 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.plan import SubtopologyPlan
 
-#: Node -> partition group of the task, which is the partition of the retry topic -> how many records are
-#: parked; None where that is not known. Without entries of 0.
+#: Node -> partition group of the task, which is the partition of the retry topic -> number of parked records;
+#: None where it is not known. Entries of 0 are left out.
 Parked = Mapping[str, Mapping[int, int | None]]
 
 
@@ -59,9 +59,10 @@ def owes_last_commit(
 ) -> bool:
     """Whether a task whose offsets are at its stops must still run to make its last commit.
 
-    :param committed: the metadata beside its offsets.
-    :param sub: its subtopology.
-    :param moment_ms: to where the end of the run brings its stream time; None if nowhere.
+    :param committed: metadata beside the task's committed offsets.
+    :param sub: subtopology of the task.
+    :param moment_ms: moment to which the end of the run brings its stream time, epoch milliseconds; None
+        without one.
     """
     ours = [each for each in committed if each.run_id == run_id]
     if any(each.complete for each in ours):
@@ -76,7 +77,7 @@ def owes_last_commit(
 
 
 def parked_total(parked: Parked) -> dict[str, int | None]:
-    """Add up what is parked by node; None where a part is not known."""
+    """Add up the parked records by node; None where a part is not known."""
     found: dict[str, int | None] = {}
     for node, by_group in parked.items():
         counts = list(by_group.values())
@@ -86,7 +87,7 @@ def parked_total(parked: Parked) -> dict[str, int | None]:
 
 
 def parked_in_all(by_task: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Add up what tasks have parked, by node; None where a part is not known."""
+    """Add up the parked records of tasks, by node; None where a part is not known."""
     found: dict[str, int | None] = {}
     for by_node in by_task:
         for node, count in by_node.items():
@@ -96,7 +97,7 @@ def parked_in_all(by_task: Iterable[Mapping[str, int | None]]) -> dict[str, int 
 
 
 def parked_text(by_node: Mapping[str, int | None]) -> str:
-    """Return how many records are parked at which node, in words: ``3 at enrich``."""
+    """Return the number of parked records at each node, in words: ``3 at enrich``."""
     return ", ".join(
         f"{'an unknown number' if count is None else count} at {node}"
         for node, count in sorted(by_node.items())
@@ -104,6 +105,6 @@ def parked_text(by_node: Mapping[str, int | None]) -> str:
 
 
 def sum_parked(by_node: Mapping[str, int | None]) -> int | None:
-    """Return how many records are parked in all; None if that is not known."""
+    """Return the number of all parked records; None if it is not known."""
     known = [count for count in by_node.values() if count is not None]
     return sum(known) if len(known) == len(by_node) else None

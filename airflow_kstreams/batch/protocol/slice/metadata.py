@@ -67,7 +67,7 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 
-#: How often a torn stop set is read before it is an error.
+#: Number of times that a torn stop set is read before it is an error.
 READS = 3
 #: A partition or an offset as the format writes it: no sign, no leading zero, at most 64 bits.
 _NUMBER = "(0|[1-9][0-9]{0,18})"
@@ -92,20 +92,22 @@ class RunState(enum.Enum):
 class Folded:
     """The state that the records of the metadata topic give.
 
-    :param state: of the application.
-    :param slice: of the run that is running or was finished last; None when NEW, or written by a foreign
-        writer.
+    :param state: state of the application.
+    :param slice: slice of the run that is under way or was finished last; None when NEW, or when a foreign
+        writer wrote it.
     :param owner: writer of the marker, for messages.
-    :param done: tasks of this slice, of any generation, that have notified, by subtopology and group.
+    :param done: (subtopology id, group) of each task of this slice, of any generation, that has notified.
     :param intermediate_stops: the stops that coordinators of this slice, of any generation, froze.
-    :param intermediate_epochs: the leader epoch at the end of each of those logs then, -1 when not known.
-    :param notifications: KIP-95's own, of pairs of partitions, which only a foreign writer writes.
-    :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
-    :param live_keys: every key that holds a value, to be tombstoned by the next begin.
-    :param torn: whether the stop set, or the plan, is not the one the marker names, so that the topic must be
-        read again. Without its plan there is no slice.
+    :param intermediate_epochs: leader epoch at the end of each of those logs at that time, -1 when not known.
+    :param notifications: KIP-95's own notifications, of pairs of partitions, which only a foreign writer
+        writes.
+    :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known in
+        that case.
+    :param live_keys: every key that holds a value, for which the next begin writes a tombstone.
+    :param torn: whether the stop set, or the plan, is not the one that the marker names, so that the topic
+        must be read again. Without its plan there is no slice.
     :param cleared: whether a tombstone of the marker is in the log.
-    :param log: what was read.
+    :param log: bounds of the log that was read.
     """
 
     state: RunState
@@ -123,7 +125,7 @@ class Folded:
 
     @property
     def reached(self) -> dict[TopicPartition, int]:
-        """End of what was written to each intermediate partition for this slice, where that is known."""
+        """The end of the records written to each intermediate partition for this slice, where it is known."""
         found: dict[TopicPartition, int] = {}
         for (_, intermediate), offset in self.notifications.items():
             found[intermediate] = max(found.get(intermediate, 0), offset)
@@ -154,7 +156,7 @@ class LiveRecords:
 
     def __init__(self) -> None:
         self._entries: dict[bytes, _Entry] = {}
-        #: Of every key that was deleted and holds no value, the time of its last record.
+        #: Keys that were deleted and hold no value.
         self._deleted: set[bytes] = set()
 
     @property
@@ -215,8 +217,8 @@ class LiveRecords:
 def fold(records: Iterable[Record], application_id: str, *, topics: Collection[str] = ()) -> Folded:
     """Fold the topic's records, in log order.
 
-    :param topics: the topology's own source topics, to read keys of records without headers; the marker's
-        plan is used when it has one.
+    :param topics: the topology's own source topics, by which keys of records without headers are read; the
+        marker's plan is used when it has one.
     """
     live = LiveRecords()
     live.add(records)
@@ -242,7 +244,8 @@ def read_metadata(
 ) -> Folded:
     """Read an application's metadata topic and fold it; a missing topic is NEW.
 
-    :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
+    :param wait_ms: milliseconds to wait for open transactions that hide committed records; 0 takes what is
+        visible already.
     :raises OpenTransactionError: a transaction that stays open hides committed records.
     :raises KafkaClientError: the topic cannot be read, or its stop set stays torn.
     """
@@ -340,9 +343,9 @@ def _foreign(
 
 
 def _bare_keys(topic: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what matches the keys of stop offsets and of notifications in the spec's bare format.
+    """Return patterns for the keys of stop offsets and of notifications in the spec's bare format.
 
-    :param topic: matches a topic, in a group.
+    :param topic: pattern that matches a topic, in a group.
     """
     partition = f"{topic}_{_NUMBER}"
     return re.compile(partition), re.compile(f"{partition}-{partition}")
@@ -355,7 +358,7 @@ def first_stranger(
 
     A tombstone says nothing but its key: it may be of topics that earlier runs have read.
 
-    :param topics: the topics that keys in the bare format may name; None for any.
+    :param topics: topics that keys in the bare format may name; None for any.
     """
     any_of_them = "(.+)" if topics is None else f"({'|'.join(map(re.escape, sorted(topics)))})"
     bare, deleted = _bare_keys(any_of_them), _bare_keys("(.+)")
@@ -390,7 +393,7 @@ class MetadataView:
     read from the beginning would give; unless the topic was created again, its log begins or ends elsewhere,
     or the last look is so long ago that a tombstone may have come and gone. Then everything is read again.
 
-    :param clock: the machine's unless given.
+    :param clock: clock to go by; the machine's unless given.
     """
 
     def __init__(self, cluster: ClusterPort, application_id: str, *, clock: Clock | None = None) -> None:
@@ -398,7 +401,7 @@ class MetadataView:
         self._app = application_id
         self._clock = clock or SystemClock()
         self._live = LiveRecords()
-        #: What the last look has read.
+        #: Bounds of the log at the last look.
         self.content = LogContent((), 0, LogFacts())
         self._position = 0
         self._looked = 0.0

@@ -60,7 +60,7 @@ class SplitValue:
     """A value that was too large for a record.
 
     :param pieces: keys and values of the records that come before the one of the key itself.
-    :param headers: of the key's own record; they describe the pieces.
+    :param headers: headers of the key's own record; they describe the pieces.
     """
 
     pieces: tuple[tuple[bytes, bytes], ...]
@@ -87,7 +87,7 @@ def piece_key(key: bytes, number: int) -> bytes:
 
 
 def pieces_of(headers: Mapping[str, bytes]) -> int:
-    """Return into how many pieces a value was split, 0 if it is whole."""
+    """Return the number of pieces into which a value was split, 0 if it is whole."""
     count = headers.get(H_PIECES, b"0")
     return int(count) if count.isdigit() else 0
 
@@ -100,8 +100,8 @@ def headers_of(record: Record) -> dict[str, bytes]:
 def joined(key: bytes, headers: Mapping[str, bytes], piece: Callable[[bytes], bytes | None]) -> bytes | None:
     """Join the pieces of a value; None if pieces are missing, or are not those of this value.
 
-    :param headers: of the record of the key itself.
-    :param piece: returns the value of the last record before that one with a piece's key, None if none.
+    :param headers: headers of the record of the key itself.
+    :param piece: returns the value of the last record before that one with a piece's key, None without one.
     """
     parts = [piece(piece_key(key, number)) for number in range(pieces_of(headers))]
     content = b"".join(part for part in parts if part is not None)
@@ -109,7 +109,7 @@ def joined(key: bytes, headers: Mapping[str, bytes], piece: Callable[[bytes], by
     return content if whole and None not in parts else None
 
 
-#: Of the format of a slice. Programs before 0.1.0 wrote 1 and 2, which are refused.
+#: Version of the format of a slice. Programs before 0.1.0 wrote 1 and 2, which are refused.
 VERSION = b"3"
 COMPLETED, FINISHED = b"0", b"1"
 DONE = b"done"
@@ -168,7 +168,9 @@ def slice_records(slice_: Slice, *, owner: str) -> list[MetadataRecord]:
 
 
 def plan_pieces(slice_: Slice) -> list[MetadataRecord]:
-    """Return what comes before a marker in its transaction: the plan, if it does not fit into the marker."""
+    """Return the records that come before a marker in its transaction: the plan, if it does not fit into the
+    marker.
+    """
     key = _marker_key(slice_)
     large = split(key, msgspec.json.encode(slice_.plan))
     if large is None:
@@ -188,7 +190,9 @@ def finished_record(slice_: Slice, *, owner: str) -> MetadataRecord:
 
 
 def done_record(slice_: Slice, subtopology: int, group: int) -> MetadataRecord:
-    """Return the done notification of a task: all that it writes for the slice is in the log."""
+    """Return the done notification of a task, which says that all that it writes for the slice is
+    in the log.
+    """
     headers: Headers = [
         *_common(slice_, KIND_DONE),
         (H_SUBTOPOLOGY, str(subtopology).encode()),
@@ -209,11 +213,11 @@ def tombstone(application_id: str, key: bytes) -> MetadataRecord:
 
 
 def check_keys(topology: TopologyPlan, partitions: Mapping[str, int], tasks: Mapping[int, int]) -> None:
-    """Refuse a topology of which two records would share a key.
+    """Refuse a topology whose metadata records would share a key.
 
     :param partitions: partition count of every source topic.
-    :param tasks: number of tasks by subtopology.
-    :raises TopologyError: naming the key and what would share it.
+    :param tasks: subtopology id -> its number of tasks.
+    :raises TopologyError: two records share a key; the text names the key and both meanings.
     """
     app = topology.application_id
     seen: dict[str, str] = {app: "the run's markers"}
@@ -238,7 +242,7 @@ def check_keys(topology: TopologyPlan, partitions: Mapping[str, int], tasks: Map
 
 
 def _pairs(topology: TopologyPlan, partitions: Mapping[str, int]) -> re.Pattern[str] | None:
-    """Return what matches the keys of KIP-95's own notifications, which another program may write."""
+    """Return a pattern for the keys of KIP-95's own notifications, which another program may write."""
     writers = [sub for sub in topology.subtopologies if topology.intermediates_of(sub.id)]
     if not writers:
         return None

@@ -1,5 +1,5 @@
-"""Defines what a run processes: the slice that begin froze, and the plan that travels with it, with the
-moment to which the end of the run brings stream time.
+"""Defines the slice that begin froze, the plan that travels with it, and the moment to which the end of the
+run brings stream time.
 
 A run that stops at the end of its data interval has read what is dated before. The interval's windows need no
 further record; but stream time is that of records, so their results would come with the first record dated
@@ -61,9 +61,9 @@ class EndOfRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The moment to which the end of a run brings stream time.
 
     :param moment_ms: the moment, epoch milliseconds.
-    :param subtopologies: subtopology id as text -> the moment less what may still come to it; one that is not
-        advanced is absent.
-    :param also: nodes whose parked records do not keep their tasks from it.
+    :param subtopologies: subtopology id as text -> its moment, epoch milliseconds: the run's, less the time
+        by which records may still come late to it; a subtopology that is not advanced is absent.
+    :param also: nodes whose parked records do not keep their tasks from being advanced.
     """
 
     moment_ms: int
@@ -71,11 +71,11 @@ class EndOfRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     also: tuple[str, ...] = ()
 
     def moment_of(self, subtopology: int) -> int | None:
-        """Return the moment to which it brings a subtopology; None if it does not."""
+        """Return the moment to which it brings a subtopology's stream time; None if it does not."""
         return self.subtopologies.get(str(subtopology))
 
 
-#: Of the hash of a stop set; enough to tell the slices of one run id apart.
+#: Digits that are kept of the hash of a stop set; enough to tell the slices of one run id apart.
 _STOP_SET_DIGITS = 12
 
 
@@ -88,7 +88,7 @@ def partition_named(name: str) -> TopicPartition:
 def transactional_ids(application_id: str, tasks: Mapping[str, int]) -> tuple[str, ...]:
     """Return the transactional ids that tasks use: ``<app>-<subtopology>_<group>``.
 
-    :param tasks: number of tasks per subtopology id, which is text.
+    :param tasks: subtopology id as text -> its number of tasks.
     """
     return tuple(f"{application_id}-{sub}_{group}" for sub, count in tasks.items() for group in range(count))
 
@@ -96,7 +96,7 @@ def transactional_ids(application_id: str, tasks: Mapping[str, int]) -> tuple[st
 class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One partition's share of a slice: ``[start_offset, stop_offset)``, frozen once.
 
-    :param end_epoch: the leader epoch at the log's end when the stop was frozen, -1 when it is not known: no
+    :param end_epoch: leader epoch at the log's end when the stop was frozen, -1 when it is not known: no
         record below the stop is of a later one, unless the log is another one since.
     """
 
@@ -115,7 +115,7 @@ class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class FrozenTable(msgspec.Struct, frozen=True, kw_only=True):
     """The piece of a global table's topic that every task of a run reads, frozen once.
 
-    :param spans: (first offset, stop offset) of each partition, in their order.
+    :param spans: (first offset, stop offset) of each partition, in the order of their numbers.
     """
 
     topic: str
@@ -126,8 +126,8 @@ class FrozenTable(msgspec.Struct, frozen=True, kw_only=True):
 class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records that lie behind the cut of a data interval and are dated before it: they are the next run's.
 
-    :param records: topic -> how many lay there when the run began; topics without such are absent.
-    :param whole: whether begin read the logs to their ends; else there may be more.
+    :param records: topic -> number of such records when the run began; topics without any are absent.
+    :param whole: whether begin read the logs to their ends; otherwise there may be more.
     """
 
     records: dict[str, int] = {}
@@ -142,8 +142,8 @@ class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The ledger's id and end when a run began.
 
-    :param topic_id: of its topic.
-    :param end: its high watermark.
+    :param topic_id: id of the ledger's topic.
+    :param end: high watermark of its log.
     """
 
     topic_id: str
@@ -154,38 +154,38 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan that begin froze; it travels with both markers: compaction may keep only one of them.
 
     :param topology: the topology's plan.
-    :param partitions: partition count of every source topic, inputs and intermediates.
-    :param topic_ids: topic id of every source topic.
+    :param partitions: source topic -> its partition count, inputs and intermediates.
+    :param topic_ids: source topic -> its id.
     :param tasks: number of tasks of each subtopology (subtopology id as text -> count).
     :param stop_hash: hash over the stop set, so that a torn stop set is noticed.
-    :param begun_ms: when the slice was frozen, epoch milliseconds.
+    :param begun_ms: time at which the slice was frozen, epoch milliseconds.
     :param empty: whether there was nothing new, so that no task ever runs.
     :param groups: partition groups of each subtopology whose partitions are grouped in another way than by
         equal ids (subtopology id as text -> groups).
-    :param intermediate_starts: where the slice starts in every intermediate partition: ``topic-partition`` ->
-        offset. Begin commits these and the inputs' starts, so that a partition without a committed offset is
-        one whose progress was lost.
+    :param intermediate_starts: ``topic-partition`` of every intermediate partition -> the offset at which the
+        slice starts. Begin commits these and the inputs' starts, so that a partition without a committed
+        offset is one whose progress was lost.
     :param warnings: the first few warnings for an operator, one line each.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
-    :param changelog_ids: topic id of every changelog.
-    :param dag_id: the DAG whose run it is; empty if none.
-    :param autostop_at: the setting by which the stop offsets were frozen; empty in a continuous run.
-    :param ledger: the ledger that the run began with.
-    :param moved_starts: input partitions that do not start where the ledger says that the last run, or a
-        reset, left them, because an operator or a continuous run has moved them: ``topic-partition`` -> where
-        that was.
-    :param grown: topics that have grown, of each subtopology whose state depends on their keys (subtopology
-        id as text -> topic -> how).
-    :param placements: topics that the topology both writes and reads and that have grown: how many partitions
-        they had first, and among how many the run places keys, by linear hashing.
-    :param blocked: partitions that wait for their ancestors, so that their start is their stop: the end of
-        what may be looked at meanwhile, ``topic-partition`` -> offset.
-    :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
+    :param changelog_ids: changelog topic -> its id.
+    :param dag_id: the DAG that starts the run; empty if none.
+    :param autostop_at: setting by which the stop offsets were frozen; empty in a continuous run.
+    :param ledger: id and end of the ledger when the run began.
+    :param moved_starts: ``topic-partition`` of input partitions that an operator or a continuous run has
+        moved, so that they start elsewhere than the ledger has -> the ledger's offset, at which the last run,
+        or a reset, left them.
+    :param grown: subtopology id as text -> topic -> its growth, for topics that have grown and whose keys the
+        subtopology's state depends on.
+    :param placements: topic that the topology both writes and reads and that has grown -> (first partition
+        count, count over which the run places keys by linear hashing).
+    :param blocked: ``topic-partition`` of a partition that waits for its ancestors -> the offset up to which
+        it may be looked at meanwhile; its start is its stop.
+    :param processors: subtopology id as text -> assignment of keys to tasks, where there are more tasks than
         there were partitions at first.
     :param global_tables: the piece of each global table that every task sees.
-    :param behind_cut: records that lie behind the cut and are dated before it; None where no cut was made.
+    :param behind_cut: number of records behind the cut that are dated before it; None where no cut was made.
     :param end_of_run: the moment to which the end of the run brings stream time; None without one.
     """
 
@@ -227,7 +227,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
     """The bounded piece of the log that one run processes.
 
-    :param run_id: the run that owns it.
+    :param run_id: id of the run that owns it.
     :param generation: grows by one each time a driver claims the slice.
     :param plan: the facts that begin froze.
     :param inputs: every input partition's start and stop.

@@ -1,4 +1,4 @@
-"""Freezes where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics"), and gives
+"""Freezes the stops of the readers of intermediate topics (KIP-95, "Handling Intermediate Topics"), and gives
 each task its share of the slice.
 
 An intermediate topic has no stop when a run begins. Rule, in this order:
@@ -48,7 +48,7 @@ def partitions_of(slice_: Slice, topic: str) -> list[TopicPartition]:
 
 
 def slice_starts(slice_: Slice) -> dict[TopicPartition, int]:
-    """Return where the slice starts in every source partition, as begin committed it."""
+    """Return the offset at which the slice starts in every source partition, as begin committed it."""
     starts = {part.topic_partition: part.start_offset for part in slice_.inputs}
     return starts | {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
 
@@ -66,7 +66,7 @@ def task_partitions(slice_: Slice, subtopology_id: int, group: int) -> list[Topi
 
 
 def has_notified(folded: Folded, slice_: Slice, subtopology_id: int, group: int) -> bool:
-    """Whether a task has said that it is done, or need not."""
+    """Whether a task has written its done notification, or need not write one."""
     writes = slice_.plan.topology.intermediates_of(subtopology_id)
     return not writes or (subtopology_id, group) in folded.done
 
@@ -106,7 +106,7 @@ def intermediate_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, i
 def to_freeze(folded: Folded, slice_: Slice, subtopology_id: int) -> list[TopicPartition]:
     """Return the partitions that a subtopology reads and that need a stop offset yet.
 
-    :raises UpstreamNotDoneError: it is too early for one.
+    :raises UpstreamNotDoneError: it is too early to freeze one.
     """
     topology = slice_.plan.topology
     between = set(topology.intermediates)
@@ -126,8 +126,8 @@ def frozen_at(
 ) -> list[FrozenPartition]:
     """Return the stops of intermediate partitions.
 
-    :param ends: their high watermarks, asked for after all notifications were seen.
-    :param epochs: leader epochs at the ends of their logs, asked for after that.
+    :param ends: high watermark of each partition, asked for after all notifications were seen.
+    :param epochs: leader epoch at the end of each log, asked for after that.
     """
     starts, blocked = slice_starts(slice_), slice_.plan.blocked
     return [
@@ -170,7 +170,7 @@ def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, rea
     """Return the groups of a subtopology whose tasks are not at their stop, have not notified, or owe their
     last commit.
 
-    :param reader: of the application's group.
+    :param reader: reader of the application's group.
     :raises UpstreamNotDoneError: a subtopology before this one is not done.
     """
     groups = range(slice_.plan.tasks[str(subtopology_id)])
@@ -208,12 +208,13 @@ def _not_frozen(slice_: Slice, topic: str) -> UpstreamNotDoneError:
 class Span(msgspec.Struct, frozen=True, array_like=True):
     """One partition of a share.
 
-    :param source: place of its topic among the subtopology's source topics, counted from 0.
-    :param partition: its number.
-    :param start_offset: where the slice begins in it.
-    :param stop_offset: where it ends, of an input as of an intermediate topic.
-    :param end_epoch: as ``FrozenPartition`` has it.
-    :param look_to: as ``RunPlan.blocked`` has it of a blocked partition; -1 of any other.
+    :param source: place of the partition's topic among the subtopology's source topics, counted from 0.
+    :param partition: number of the partition.
+    :param start_offset: offset at which the slice begins in the partition.
+    :param stop_offset: offset at which the slice ends in it, for inputs as for intermediate topics.
+    :param end_epoch: leader epoch at the log's end when the stop was frozen, see ``FrozenPartition``.
+    :param look_to: end of the offsets that may be looked at in a blocked partition, see ``RunPlan.blocked``;
+        -1 for any other.
     """
 
     source: int
@@ -227,11 +228,12 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 class TaskShare(msgspec.Struct, frozen=True, array_like=True):
     """One task's share of a slice, as its driver saw it when it launched the task.
 
-    :param subtopology: of the task.
-    :param group: its partition group.
-    :param spans: its partitions; none for a task of a continuous run, which reads without end.
+    :param subtopology: id of the task's subtopology.
+    :param group: partition group of the task.
+    :param spans: the partitions of the task, with their offsets; none for a task of a continuous run, which
+        reads without end.
     :param notify: whether its done notification is missing.
-    :param tables: topics of the global tables whose records without key it counts.
+    :param tables: topics of the global tables whose records without key the task counts.
     """
 
     subtopology: int
@@ -254,7 +256,7 @@ def shares_of(
     """
     sources = slice_.plan.topology.subtopology(subtopology_id).sources
     stops, starts = stops_of(folded, slice_, sources), slice_starts(slice_)
-    # At the end of each log when its stop was frozen, -1 when not known.
+    # Leader epoch at the end of each log when its stop was frozen, -1 when not known.
     epochs = {part.topic_partition: part.end_epoch for part in slice_.inputs} | dict(
         folded.intermediate_epochs
     )
@@ -283,7 +285,7 @@ def shares_of(
 
 
 def _counted_tables(slice_: Slice, subtopology_id: int, *, folded: Folded) -> dict[int, tuple[str, ...]]:
-    """Return which groups of a subtopology count the records without key of which global tables.
+    """Return by group of a subtopology the global tables whose records without key its task counts.
 
     One task of a run counts them, however often tasks are launched: the first with records to read in the
     first subtopology that has such tasks among those that use the table. A task whose stops are not known yet
@@ -316,8 +318,8 @@ def _with_records(slice_: Slice, subtopology_id: int, *, folded: Folded) -> list
 
 
 def without_partitions(slice_: Slice) -> Slice:
-    """Return what all tasks of a slice have in common: all but what there is for each partition, task or
-    person.
+    """Return the part of a slice that is common to all tasks: without what is there for each partition, task
+    or person.
     """
     plan = msgspec.structs.replace(slice_.plan, groups={}, intermediate_starts={}, warnings=(), blocked={})
     return msgspec.structs.replace(slice_, plan=plan, inputs=())
@@ -351,13 +353,15 @@ def spans_of(common: Slice, share: TaskShare) -> dict[TopicPartition, tuple[int,
 
 
 def end_epochs(common: Slice, share: TaskShare) -> dict[TopicPartition, int]:
-    """Return the leader epoch at each log's end when its stop was frozen, of those of which it is known."""
+    """Return the leader epoch at each log's end when its stop was frozen, where it is known."""
     found = {tp: span.end_epoch for tp, span in _partitions(common, share).items()}
     return {tp: epoch for tp, epoch in found.items() if epoch >= 0}
 
 
 def looked_at(common: Slice, share: TaskShare) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (start offset, end of what may be looked at) of each blocked partition of a share."""
+    """Return (start offset, end of the offsets that may be looked at) of each blocked partition of
+    a share.
+    """
     return {
         tp: (span.start_offset, span.look_to)
         for tp, span in _partitions(common, share).items()
