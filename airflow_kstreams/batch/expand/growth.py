@@ -1,4 +1,4 @@
-"""Gives a topic of an application more partitions, after a look at what the next begin makes of that.
+"""Gives a topic of an application more partitions, after a look at the consequences for the next begin.
 
 The look asks the code that the next begin runs (``run/source_topics.py``, ``growing/grown_groups.py``), with
 the new count in place of the topic's own. It claims, fences and writes nothing: what tasks commit meanwhile
@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 class NewPartition:
     """A partition that the topic would gain.
 
-    :param partition: the partition.
+    :param partition: topic and number of the new partition.
     :param group: its partition group, the number of the task that reads it.
-    :param ancestors: partitions of the topic that its keys lie in before it is there.
+    :param ancestors: numbers of the partitions in which its keys lie until it exists.
     """
 
     partition: TopicPartition
@@ -58,19 +58,19 @@ class NewPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthPlan:
-    """Says what follows when a topic gets more partitions.
+    """The consequences of more partitions for a topic.
 
-    :param application_id: the application that was asked.
-    :param topic: the topic.
+    :param application_id: application on whose behalf the topic grows.
+    :param topic: name of the topic.
     :param before: its partition count now.
     :param count: its partition count once it has grown.
     :param subtopology: the id of the subtopology that reads the topic.
-    :param tasks: of that subtopology, as many as before when it keeps state.
-    :param grown: the topic's counts, and the kinds of growth that are possible; None where no state depends
-        on its keys.
-    :param new: the partitions that are to come, where state depends on keys.
+    :param tasks: number of tasks of that subtopology, as many as before when it keeps state.
+    :param grown: partition counts of the topic, and the kinds of growth that are possible; None where no
+        state depends on its keys.
+    :param new: the new partitions, where state depends on keys.
     :param waits: partitions that would wait if a run began now, with the ancestors that they wait for; the
-        next begin will probably find less to wait for.
+        next begin will probably find fewer records to wait for.
     :param continuous: whether the application runs continuously: it reads new partitions when it starts next.
     """
 
@@ -87,14 +87,14 @@ class GrowthPlan:
 
     @property
     def done(self) -> bool:
-        """Whether the topic has so many partitions already."""
+        """Whether the topic has that many partitions already."""
         return self.before == self.count
 
 
 def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPlan:
-    """Work out what follows when a topic gets more partitions.
+    """Work out the consequences of more partitions for a topic.
 
-    :param session: of the application; its settings are those that the runs have.
+    :param session: session of the application; its settings are those of the runs.
     :raises ConfigError: the application has no run yet, does not read the topic, or makes it itself.
     :raises TopologyError: the topic would lose partitions, or the next begin would refuse it.
     :raises KafkaClientError: the broker does not answer.
@@ -160,16 +160,16 @@ def grow_topic(
     count: int | str,
     dry_run: bool = False,
 ) -> GrowthPlan:
-    """Grow a topic, unless it has so many partitions already.
+    """Grow a topic, unless it has that many partitions already.
 
-    :param cluster: where the application is.
-    :param settings: of the application, as its runs have them.
+    :param cluster: the cluster where the application runs.
+    :param settings: settings of the application, as its runs have them.
     :param count: the number of partitions to grow to, as an int or as text.
-    :param dry_run: change nothing; it claims nothing and disturbs no run.
-    :return: as it was planned, with the partition count before.
-    :raises ConfigError: as :func:`plan_growth`, or the count is no whole number from 1.
-    :raises TopologyError: as :func:`plan_growth`.
-    :raises KafkaClientError: the broker refuses, or does not answer in time; the same again goes on.
+    :param dry_run: whether to change nothing; such a call claims nothing and disturbs no run.
+    :return: the plan, with the partition count before.
+    :raises ConfigError: as in :func:`plan_growth`, or the count is no whole number from 1.
+    :raises TopologyError: as in :func:`plan_growth`.
+    :raises KafkaClientError: the broker refuses, or does not answer in time; the same call again goes on.
     """
     wanted = _whole(topic, count)
     with closing(CoordinatorSession(cluster, settings)) as session:
@@ -186,7 +186,7 @@ def grow_topic(
 def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
     """Return the topology of the last run.
 
-    :raises ConfigError: there is none, or it has a partition grouper of its user's own.
+    :raises ConfigError: there is no such run, or its topology has a partition grouper of its user's own.
     """
     app = session.application_id
     last = RunFacts(app, ledger, session.read_metadata(None, wait_ms=0)).last_work
@@ -235,7 +235,7 @@ def _reader(plan: TopologyPlan, topic: str) -> SubtopologyPlan:
 def prior_runs(
     session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger, counts: Mapping[str, int]
 ) -> PriorRuns:
-    """Return what earlier runs left, as far as it can be seen without waiting.
+    """Return the traces of earlier runs, as far as they are visible without waiting.
 
     :param counts: partition count of every source topic.
     """
@@ -248,9 +248,10 @@ def _partitions(counts: Mapping[str, int]) -> list[TopicPartition]:
 
 
 def _refuse_other_kind(topic: str, grown: GrownTopic | None, count: int) -> None:
-    """Refuse a count at which keys leave their ancestors, as its keys tell already.
+    """Refuse a count at which keys would leave their ancestors, as far as the topic's keys show.
 
-    :raises TopologyError: it is no multiple of the last one, and the topic is not grown by linear hashing.
+    :raises TopologyError: the count is no multiple of the last one, and the topic does not grow by linear
+        hashing.
     """
     if grown is None or {*grown.kinds} & {*fitting_kinds((*grown.history, count))}:
         return
@@ -271,7 +272,7 @@ def _refuse_unknown_beginning(
     bounds: Mapping[TopicPartition, LogBounds],
     recorded: Assignment,
 ) -> None:
-    """Refuse growth of which begin would not know from what: it would take the new count for the first one.
+    """Refuse growth whose first count begin would not know: it would take the new count for the first one.
 
     :raises ConfigError: state depends on the topic's keys, no run has recorded its count, and it has records.
     """

@@ -46,13 +46,13 @@ from airflow_kstreams.streams.errors import ConfigError, RunBusyError, TaskFence
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: How often to look how far the copies are.
+#: Seconds between two looks at the progress of the copies.
 _LOOK_SECONDS = 1.0
-#: How long to wait for more to copy.
+#: Seconds to wait for more changelog records to copy.
 _POLL_SECONDS = 5.0
-#: How long a begin may take that has fenced the catch-up.
+#: Seconds that a begin may take after it has fenced the catch-up.
 _BEGIN_SECONDS = 60.0
-#: How old the last step of a copy may get.
+#: Largest age of the last step of a copy, milliseconds.
 _FRESH_MS = 600_000
 
 
@@ -60,11 +60,10 @@ _FRESH_MS = 600_000
 class CatchUpOptions:
     """Options of the copy of state.
 
-    :param rate: changelog records per second that are read, of all sources together; None for as fast as it
-        goes.
+    :param rate: changelog records per second, of all sources together; None for no limit.
     :param parallel: number of sources that are copied side by side.
-    :param follow: whether to go on copying what runs add, until a begin takes over; else until all is copied
-        that was there.
+    :param follow: whether to go on copying the records that runs add, until a begin takes over; otherwise the
+        copy ends at the records that existed when it began.
     """
 
     rate: float | None = None
@@ -87,17 +86,17 @@ class CatchUpOptions:
             )
 
 
-#: Called with how far the copies are.
+#: Called with the state of every copied changelog.
 CopyProgress = Callable[[Sequence[CopiedSource]], None]
 
 
 class ProcessorExpansion:
     """One subtopology that is to have more processors; a context manager that closes its clients.
 
-    :param cluster: where the application is.
-    :param settings: of the application, as its runs have them.
-    :param subtopology: its id; None where only one keeps state.
-    :param count: the number of processors that it is to have.
+    :param cluster: the cluster where the application runs.
+    :param settings: settings of the application, as its runs have them.
+    :param subtopology: id of the subtopology; None where only one keeps state.
+    :param count: number of processors that it is to have.
     """
 
     def __init__(
@@ -121,14 +120,15 @@ class ProcessorExpansion:
         self._session.close()
 
     def copy_by(self, copies: Copies) -> None:
-        """Copy by other means than threads of this process."""
+        """Use another implementation of the copies than threads of this process."""
         self._copies = copies
 
     def plan(self) -> ProcessorPlan:
-        """Return what :meth:`run` would do, and how far it is. Changes nothing, disturbs no run.
+        """Return the plan that :meth:`run` would follow, with the state of the copies. Changes nothing,
+        disturbs no run.
 
-        :raises ConfigError: as :func:`plan_processors`.
-        :raises TopologyError: as :func:`plan_processors`.
+        :raises ConfigError: as in :func:`plan_processors`.
+        :raises TopologyError: as in :func:`plan_processors`.
         """
         return plan_processors(self._session, self._subtopology, self._count)
 
@@ -139,12 +139,12 @@ class ProcessorExpansion:
     ) -> ProcessorPlan:
         """Copy the state of the new processors.
 
-        :param progress: called now and then with how far the copies are.
-        :return: how it stands in the end; without ``after`` when a begin has taken over.
-        :raises ConfigError: as :func:`plan_processors`, or the options cannot be.
-        :raises TopologyError: as :func:`plan_processors`, or a store turns out to have other keys than the
+        :param progress: called now and then with the state of every copied changelog.
+        :return: the plan at the end; without ``after`` when a begin has taken over.
+        :raises ConfigError: as in :func:`plan_processors`, or the options cannot be met.
+        :raises TopologyError: as in :func:`plan_processors`, or a store turns out to have other keys than the
             records.
-        :raises KafkaClientError: the broker refuses, or does not answer; the same again goes on.
+        :raises KafkaClientError: the broker refuses, or does not answer; the same call again goes on.
         """
         options = options or CatchUpOptions()
         options.check()
@@ -186,7 +186,9 @@ class ProcessorExpansion:
             return copying.result()
 
     def _to_copy(self, plan: ProcessorPlan) -> list[CopyWork]:
-        """Return the sources of which there is more to copy, or that would soon count as left alone."""
+        """Return the sources with more changelog records to copy, and those whose last step would soon be too
+        old.
+        """
         stale_ms = self._clock.now_ms() - _FRESH_MS
         behind = {
             each.changelog.partition
@@ -203,14 +205,14 @@ def give_up_expansions(
     dry_run: bool = False,
     clock: Clock | None = None,
 ) -> list[ProcessorPlan]:
-    """Give up the processors that are on their way, and return what was on its way.
+    """Give up the expansions that are under way, and return them.
 
-    :param cluster: where the application is.
-    :param settings: of the application, as its runs have them.
-    :param dry_run: change nothing; it disturbs no run.
+    :param cluster: the cluster where the application runs.
+    :param settings: settings of the application, as its runs have them.
+    :param dry_run: whether to change nothing; such a call disturbs no run.
     :raises ConfigError: the application has no run yet.
     :raises RunBusyError: a run is at work, or has begun meanwhile.
-    :raises KafkaClientError: the broker refuses, or does not answer; the same again goes on.
+    :raises KafkaClientError: the broker refuses, or does not answer; the same call again goes on.
     """
     with closing(CoordinatorSession(cluster, settings, clock=clock)) as session:
         plans = _under_way(session, session.read_ledger(wait_ms=0))

@@ -1,4 +1,6 @@
-"""Works out what it would mean for a subtopology with state to have more processors, and how far that is."""
+"""Works out the consequences of more processors for a subtopology with state, and how far its
+expansion is.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,14 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedSource:
-    """Says how far one changelog of one source is copied.
+    """The state of the copy of one changelog of one source.
 
-    :param changelog: the source's partition of it.
-    :param added: the new processors that take keys from the source.
-    :param position: T2; None before the first step.
-    :param end: T1.
-    :param told: the metadata that its last step wrote beside the position; before the first, without counts.
+    :param changelog: the source's partition of the changelog.
+    :param added: numbers of the new processors that take keys from the source.
+    :param position: T2, the offset up to which the changelog is copied; None before the first step.
+    :param end: T1, the end of the changelog partition.
+    :param told: metadata that the last step wrote beside the position; before the first step, one without
+        counts.
     """
 
     changelog: TopicPartition
@@ -62,11 +65,11 @@ def copied_of(sources: Iterable[CopiedSource]) -> tuple[int, int]:
 class ProcessorPlan:
     """More processors for a subtopology.
 
-    :param application_id: the application.
-    :param sub: the subtopology's plan.
-    :param entry: its partition groups as they are recorded.
-    :param after: the processors that it is to have; None if it has so many already.
-    :param sources: how far the state is copied.
+    :param application_id: id of the application.
+    :param sub: plan of the subtopology.
+    :param entry: recorded partition groups of the subtopology.
+    :param after: processors that the subtopology is to have; None if it has that many already.
+    :param sources: state of the copy of each changelog of each source.
     """
 
     application_id: str
@@ -82,12 +85,12 @@ class ProcessorPlan:
 
     @property
     def begun_ms(self) -> int:
-        """When the first copy began, epoch milliseconds; 0 if none has, or that is not known."""
+        """Time at which the first copy began, epoch milliseconds; 0 if none has, or that is not known."""
         return min((each.told.begun_ms for each in self.sources if each.told.begun_ms), default=0)
 
     @property
     def reads(self) -> list[TopicPartition]:
-        """S1: the partitions that the new ones will read."""
+        """S1: the partitions that the new processors will read."""
         return [] if self.after is None else read_by(self.entry, self.after)
 
     @property
@@ -102,12 +105,12 @@ class ProcessorPlan:
 
 
 def plan_processors(session: CoordinatorSession, subtopology: int | None, count: int) -> ProcessorPlan:
-    """Work out what follows when a subtopology gets more processors.
+    """Work out the consequences of more processors for a subtopology.
 
-    :param subtopology: its id; None where only one keeps state.
+    :param subtopology: id of the subtopology; None where only one keeps state.
     :raises ConfigError: the application has no run yet, or no such subtopology; or another expansion of it is
         under way.
-    :raises TopologyError: it cannot have so many, or a store cannot follow its keys.
+    :raises TopologyError: it cannot have that many, or a store cannot follow its keys.
     :raises KafkaClientError: the broker does not answer.
     """
     ledger = session.read_ledger(wait_ms=0)
@@ -139,7 +142,7 @@ def plan_processors(session: CoordinatorSession, subtopology: int | None, count:
 def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) -> list[ProcessorPlan]:
     """Return the expansions that are under way.
 
-    :param plan: of the last run.
+    :param plan: topology plan of the last run.
     """
     found: list[ProcessorPlan] = []
     for sub in plan.subtopologies:
@@ -162,9 +165,9 @@ def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) 
 
 
 def sources_now(session: CoordinatorSession, plan: ProcessorPlan) -> list[CopiedSource]:
-    """Return how far each changelog of each source is copied by now.
+    """Return the state of the copy of each changelog of each source now.
 
-    :param plan: with an expansion.
+    :param plan: a plan with an expansion.
     """
     if plan.after is None:
         return []
@@ -178,9 +181,9 @@ def _sources(
     after: Processors,
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> list[CopiedSource]:
-    """Return how far each changelog of each source is copied.
+    """Return the state of the copy of each changelog of each source.
 
-    :param offsets: of the catch-up.
+    :param offsets: committed offsets of the catch-up.
     """
     sources = sources_of(after, len(entry.by_group))
     partitions = positions_of(sub, sorted(sources))
@@ -204,7 +207,9 @@ def _sources(
 def _offsets(
     session: CoordinatorSession, sub: SubtopologyPlan, entry: GroupedPartitions
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """Return how far the state of a subtopology is copied, in this expansion or an earlier one."""
+    """Return the offsets up to which the state of a subtopology is copied, in this expansion or an earlier
+    one.
+    """
     partitions = positions_of(sub, range(len(entry.by_group)))
     return session.committed_so_far(partitions, group_id=catch_up_group(session.application_id))
 
@@ -239,7 +244,7 @@ def _entry(
 ) -> GroupedPartitions:
     """Return the recorded partition groups of a subtopology, with the kinds of growth that keys leave.
 
-    :raises ConfigError: no run has recorded any.
+    :raises ConfigError: no run has recorded groups.
     :raises TopologyError: the keys of a topic fit no kind of growth.
     """
     entry = ledger.assignment.groups_of(sub.id, sub.changelogs.values())
