@@ -1,5 +1,5 @@
-"""Finds where the records of dead letters go back to: topics that the application's last run has read, and
-partitions of the tasks that have the state of their keys.
+"""Finds the topics and partitions to which the records of dead letters go back: topics that the application's
+last run has read, and partitions of the tasks that have the state of their keys.
 
 Rule: a record goes to the partition that it came from. Where a topic of keyed state has grown, its key may
 have left: then the record goes where the topic's producers put the key now, into the last of those partitions
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class Destinations:
     """The topics that letters came from, as they are now.
 
-    :param facts: of the application's runs.
+    :param facts: facts of the application's runs.
     """
 
     def __init__(self, admin: AdminPort, facts: RunFacts) -> None:
@@ -55,7 +55,7 @@ class Destinations:
     def look_up(self, letters: Sequence[Letter]) -> None:
         """Read the partition counts, and the largest records, of the topics that letters came from.
 
-        :raises ConfigError: one does not exist.
+        :raises ConfigError: a topic does not exist.
         """
         firsts = {letter.origin.topic: letter for letter in reversed(letters) if letter.origin is not None}
         asked = set(firsts) - set(self._counts)
@@ -69,7 +69,7 @@ class Destinations:
         self._limits |= topic_limits(self._admin, asked) if asked else {}
 
     def refuse_unread(self, letters: Sequence[Letter]) -> None:
-        """Refuse to bring back what no task would process.
+        """Refuse to bring records back that no task would process.
 
         :raises ConfigError: a letter came from a topic that is not read any more.
         """
@@ -126,7 +126,7 @@ class Destinations:
 def _partition_now(entry: GroupedPartitions, topic: str, placing: bytes) -> int | None:
     """Return the partition of a key in a topic that has grown; None if its growth is not known well enough.
 
-    :param placing: the bytes of the key that decide.
+    :param placing: the bytes of the key that decide its partition.
     """
     growth = entry.grown[topic]
     if entry.processors is not None:

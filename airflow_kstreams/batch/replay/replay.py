@@ -1,4 +1,5 @@
-"""Replays dead letters: brings the records of a dead-letter topic back to where they were consumed.
+"""Replays dead letters: brings the records of a dead-letter topic back to the topics from which they were
+consumed.
 
 Each goes to the partition it came from, or to which its key has gone since (``destinations.py``), with the
 key, value, time and headers it had there, less the headers that say why it became a dead letter. The letters
@@ -95,12 +96,12 @@ _FETCH_SECONDS = 0.5
 class DeadLetterReplay:
     """Replays the dead-letter topic of an application up to the end it has when the replay begins.
 
-    :param cluster: where the application is.
-    :param settings: of the application; they name its dead-letter topic.
-    :param replay_id: names the replay: called again with it, an unfinished one goes on to the same end, and a
-        finished one changes nothing.
+    :param cluster: the cluster where the application runs.
+    :param settings: settings of the application; they name its dead-letter topic.
+    :param replay_id: id of the replay: called again with it, an unfinished replay goes on to the same end,
+        and a finished one changes nothing.
     :param selection: the letters to bring back; all unless given.
-    :param accept_repeats: whether letters of which it is lost that they came back may come back again.
+    :param accept_repeats: whether letters may come back again whose marks are lost.
     """
 
     cluster: ClusterPort
@@ -116,7 +117,8 @@ class DeadLetterReplay:
         return self.settings.dead_letter_topic
 
     def plan(self) -> Replay:
-        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no other replay.
+        """Return the plan of the replay that :meth:`run` would make. Changes nothing, claims nothing,
+        disturbs no other replay.
 
         :raises ConfigError: there is no such dead-letter topic, or no task reads a letter's topic any more.
         :raises KafkaClientError: the broker does not answer.
@@ -129,12 +131,12 @@ class DeadLetterReplay:
             return scan.replay
 
     def run(self) -> Replay:
-        """Replay, and return what was done.
+        """Replay, and return the replay with its counts.
 
         :raises ConfigError: there is no such dead-letter topic, a topic that a letter came from is gone or no
             task reads it any more, or the replay was begun with another selection.
         :raises RunBusyError: another replay of the same topic has claimed it.
-        :raises RecordError: a topic does not take a record back, as one with another size limit.
+        :raises RecordError: a topic does not take a record back, because its size limit is lower.
         :raises KafkaClientError: the broker does not answer, or refuses; the same replay may be run again.
         """
         check_run_id(self.replay_id)
@@ -226,7 +228,7 @@ class DeadLetterReplay:
     def _mine(self, replays: Replays) -> Replay | None:
         """Return this replay as an earlier call left it.
 
-        :raises ConfigError: that one was asked for other letters.
+        :raises ConfigError: the earlier call had another selection.
         """
         mine = replays.by_id.get(self.replay_id)
         if mine is None:
@@ -268,7 +270,9 @@ class DeadLetterReplay:
         return _Now(replay=replay, marks=marks, starts=found.starts)
 
     def _scan(self, now: _Now, reader: ReaderPort) -> Scan:
-        """Return a scan that knows which records came back, as the letters before its reading say."""
+        """Return a scan that knows the records that came back, by the letters before those that it
+        will read.
+        """
         scan = Scan(now.replay, now.marks)
         before = {
             TopicPartition(self._topic, number): (now.starts.get(number, 0), now.replay.reached(number))
@@ -279,7 +283,9 @@ class DeadLetterReplay:
         return scan
 
     def _batches(self, reader: ReaderPort, scan: Scan) -> Iterator[Found]:
-        """Read what is left, some records at a time; what is to be written after each, and at the end."""
+        """Read the letters that are left, some at a time; yield after each fetch, and at the end, the letters
+        to write.
+        """
         left = {TopicPartition(self._topic, number): span for number, span in scan.replay.left.items()}
         read = BoundedRead(
             reader, left, clock=self.clock, max_records=_BATCH_RECORDS, poll_seconds=_FETCH_SECONDS
@@ -304,7 +310,7 @@ class _Clients:
 class _Now:
     """A replay at the beginning of an attempt.
 
-    :param marks: of all replays.
+    :param marks: marks of all replays.
     :param starts: first offset of each partition of the dead-letter topic.
     """
 
@@ -314,7 +320,7 @@ class _Now:
 
 
 def _warn_of_left_out(letters: Sequence[Letter]) -> None:
-    """Log where each record lies that cannot come back."""
+    """Log the place of each record that cannot come back."""
     for letter in letters:
         if letter.origin is not None:
             log.warning(
@@ -334,8 +340,8 @@ def _may_resume(error: KStreamsError) -> bool:
 class ReplayOutput:
     """Writes the transactions of one attempt.
 
-    :param writer: under the transactional id of replays.
-    :param reader: of the group of replays.
+    :param writer: writer with the transactional id of replays.
+    :param reader: reader of the group of replays.
     """
 
     def __init__(
@@ -349,9 +355,9 @@ class ReplayOutput:
     def write(self, replay: Replay, letters: Sequence[Letter], marks: Marks) -> None:
         """Bring letters back, and record that they are replayed, in one transaction.
 
-        :param replay: as it is after this transaction.
-        :param letters: whole ones.
-        :param marks: of all replays, those of these letters among them.
+        :param replay: the replay as it is after this transaction.
+        :param letters: letters that hold their whole records.
+        :param marks: marks of all replays, those of these letters included.
         :raises ConfigError: the topic of a letter does not exist any more.
         :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
         """

@@ -1,5 +1,5 @@
-"""Reads and decodes the letters of a dead-letter topic, and selects those that a replay brings back, and in
-which transaction: the ones that fit every condition, up to a number.
+"""Reads and decodes the letters of a dead-letter topic, and selects those that match every condition, up to a
+number, for a replay to bring back.
 
 A condition is a field and the text that it must be equal to; nothing is ever run::
 
@@ -64,8 +64,8 @@ _NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 class Selection:
     """The letters that a replay brings back; all of them unless it says otherwise.
 
-    :param where: field -> text that it is equal to; every one must fit.
-    :param limit: records to bring back, at most; 0 = no bound.
+    :param where: field -> text that it must be equal to; a letter must match all of them.
+    :param limit: largest number of records to bring back; 0 = no bound.
     """
 
     where: Mapping[str, str] = field(default_factory=dict)
@@ -73,11 +73,12 @@ class Selection:
 
     @classmethod
     def parse(cls, where: Mapping[str, object] | None = None, limit: object = None) -> Selection:
-        """Check what a command or a DAG asks for.
+        """Check the conditions and the limit that a command or a DAG gives.
 
-        :param where: texts, or what JSON has a word for: whole numbers, true, false, null.
+        :param where: field -> a text, or a value that JSON has a word for: a whole number, true, false, null.
         :param limit: a whole number from 1, or its text; None or empty text for no bound.
-        :raises ConfigError: a field is unknown, a text cannot be that of its field, or the limit is none.
+        :raises ConfigError: a field is unknown, a text cannot be that of its field, or the limit is not
+            valid.
         """
         return cls(
             where={name: _text(name, wanted) for name, wanted in (where or {}).items()},
@@ -85,7 +86,7 @@ class Selection:
         )
 
     def fits(self, letter: Letter) -> bool:
-        """Return whether a letter fits every condition."""
+        """Return whether a letter matches every condition."""
         return all(_fits(letter, name, wanted) for name, wanted in self.where.items())
 
     @property
@@ -167,7 +168,7 @@ def _is_at(value: bytes | None, path: list[str], wanted: str) -> bool:
 
 
 def _same(found: str, wanted: str) -> bool:
-    """Return whether what JSON has without quotes is equal to a text; neither objects nor arrays are."""
+    """Return whether a JSON value without quotes is equal to a text; objects and arrays never are."""
     if found[:1] in ("{", "["):
         return False
     numbers = _JSON_NUMBER.fullmatch(found) and _JSON_NUMBER.fullmatch(wanted)
@@ -178,10 +179,11 @@ def _same(found: str, wanted: str) -> bool:
 class Letter(NamedTuple):
     """A record of a dead-letter topic.
 
-    :param record: as it lies there.
-    :param facts: what its headers say of the failure, by name: ``exception``, ``node``, ...; empty for a
-        record that is no letter.
-    :param origin: where it was consumed; None for a letter that belongs to no consumed record.
+    :param record: the record as it lies in the dead-letter topic.
+    :param facts: facts of the failure by the names of their headers: ``exception``, ``node``, ...; empty for
+        a record that is no letter.
+    :param origin: topic, partition and offset at which its record was consumed; None for a letter that
+        belongs to no consumed record.
     """
 
     record: Record
@@ -219,9 +221,9 @@ class Letter(NamedTuple):
 class LetterLog:
     """A dead-letter topic at one moment.
 
-    :param topic_id: of the topic.
-    :param starts: first offset of each partition, by its number.
-    :param stops: last stable offset of each partition.
+    :param topic_id: id of the topic.
+    :param starts: partition number -> first offset.
+    :param stops: partition number -> last stable offset.
     """
 
     topic_id: str
@@ -230,9 +232,9 @@ class LetterLog:
 
     @classmethod
     def look(cls, admin: AdminPort, settings: ApplicationSettings, clock: Clock) -> LetterLog:
-        """Read where the dead-letter topic of an application begins and ends.
+        """Read the first and the last stable offsets of an application's dead-letter topic.
 
-        :raises ConfigError: there is none, or the cluster does not know the application.
+        :raises ConfigError: there is no such topic, or the cluster does not know the application.
         """
         described = described_letters(admin, settings)
         topic = described.name
@@ -248,7 +250,7 @@ class LetterLog:
 def described_letters(admin: AdminPort, settings: ApplicationSettings) -> TopicDescription:
     """Return the description of an application's dead-letter topic.
 
-    :raises ConfigError: there is none, or the cluster does not know the application.
+    :raises ConfigError: there is no such topic, or the cluster does not know the application.
     """
     topic = settings.dead_letter_topic
     described = admin.describe_topics([topic]).get(topic)
@@ -265,7 +267,7 @@ def described_letters(admin: AdminPort, settings: ApplicationSettings) -> TopicD
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """The letters that a replay has read since it last wrote something.
+    """The letters that a replay has read since its last transaction.
 
     :param letters: letters that come back.
     :param without_origin: letters that belong to no consumed record.
@@ -289,8 +291,9 @@ class Found:
 class Scan:
     """Decides on the letters that one replay reads.
 
-    :param replay: as it was written last; :attr:`replay` is as it is behind the letters read since.
-    :param marks: of letters that are done with; those of this replay are added.
+    :param replay: the replay as it was written last; :attr:`replay` is the replay after the letters read
+        since.
+    :param marks: marks of letters that are done with; the marks of this replay are added.
     """
 
     def __init__(self, replay: Replay, marks: Marks) -> None:
@@ -305,7 +308,9 @@ class Scan:
 
     @property
     def ripe(self) -> bool:
-        """Whether there is something to write: what is only passed by waits for what comes back."""
+        """Whether there is something to write: letters that are only passed by wait for letters that come
+        back.
+        """
         return self._found.selected
 
     def recall(self, fetched: Mapping[TopicPartition, Sequence[Record]]) -> None:
@@ -324,7 +329,7 @@ class Scan:
     ) -> None:
         """Judge the letters that were read, up to the limit.
 
-        :param ends: offsets up to which the partitions are read with it.
+        :param ends: partition -> the offset up to which it is read.
         """
         for tp, records in fetched.items():
             for record in records:
@@ -335,7 +340,7 @@ class Scan:
             self._move(tp.partition, end, done=True)
 
     def take(self) -> Found:
-        """Move the replay behind all that was looked at, and return what is to be written with it."""
+        """Move the replay behind all letters that were looked at, and return those to write with it."""
         found, self._found = self._found, Found()
         self._marks.forget_before(self._positions)
         per_topic = Counter(self.replay.records_per_topic)
@@ -390,7 +395,7 @@ class Scan:
     def _move(self, partition: int, offset: int, *, done: bool) -> None:
         """Read on to an offset.
 
-        :param done: whether nothing is left to later replays up to there.
+        :param done: whether no letter before the offset is left to later replays.
         """
         if offset > self._reached[partition]:
             if done and self._positions[partition] == self._reached[partition]:
@@ -401,12 +406,12 @@ class Scan:
 def caught_up(
     replay: Replay, before: Mapping[int, int], log_starts: Mapping[int, int], marks: Marks
 ) -> Replay:
-    """Move a replay to where the last one ended, and past what the log does not hold any more.
+    """Move a replay to the end of the last one, and past letters that the log does not hold any more.
 
     Positions never go back, not even those of partitions that this replay does not know.
 
-    :param before: positions of the replay that was written last, which may be this one.
-    :param marks: blocks that the positions pass go.
+    :param before: partition number -> position of the replay that was written last, which may be this one.
+    :param marks: marks of letters; blocks that the positions pass are dropped.
     """
     positions = dict(before)
     expired = 0
