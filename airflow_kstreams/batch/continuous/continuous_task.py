@@ -53,7 +53,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 log = logging.getLogger(__name__)
 #: Offsets expire after days, transactional ids too.
 _REFRESH_SECONDS = 3_600.0
-#: Between a failed attempt and the next: grows with every fruitless one, up to a limit, with jitter.
+#: Pause between a failed attempt and the next: it grows with every fruitless one, up to a limit, with jitter.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class ContinuousTask:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is ready to process; else the next step opens it, which may take long."""
+        """Whether the task is ready to process; if not, the next step opens it, which may take long."""
         return self._open is not None
 
     @property
@@ -87,9 +87,9 @@ class ContinuousTask:
     def step(self, wait_seconds: float) -> bool:
         """Open the task if it is not, else let it fetch and process for one turn.
 
-        :param wait_seconds: the fetch waits so long for records, if there are none yet.
-        :return: whether anything was done.
-        :raises KStreamsError: what attempts could not overcome.
+        :param wait_seconds: longest wait of the fetch, if no record is there yet.
+        :return: whether the step opened the task or processed a record.
+        :raises KStreamsError: an error that attempts could not overcome.
         """
         if self.waits:
             self._clock.sleep(wait_seconds)
@@ -100,9 +100,9 @@ class ContinuousTask:
         return bool(self._guarded(lambda: opened.loop.step(wait_seconds)))
 
     def commit(self) -> None:
-        """Commit what was processed, if the task is open and there is anything.
+        """Commit the processed records, if the task is open and there are any.
 
-        :raises KStreamsError: what attempts could not overcome.
+        :raises KStreamsError: an error that attempts could not overcome.
         """
         opened = self._open
         if opened is not None:
@@ -140,8 +140,8 @@ class ContinuousTask:
     def _guarded(self, step: Callable[[], T], *, again: bool = True) -> T | None:
         """Take a step; when it fails, drop the attempt.
 
-        :param again: whether another attempt may follow.
-        :return: None if it failed and another attempt follows.
+        :param again: whether another attempt may follow a failure.
+        :return: the step's result; None if it failed and another attempt follows.
         """
         try:
             return step()
@@ -180,8 +180,8 @@ class ContinuousWork:
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Find the run in the ledger, and the offsets at which the task goes on.
 
-        :raises TaskFencedError: the run is not this driver's any more.
-        :raises DataLossError: records it must read are gone, or its committed offsets are.
+        :raises TaskFencedError: another driver owns the run now.
+        :raises DataLossError: records that the task must read are gone, or its committed offsets are.
         """
         ledger = read_ledger(setup.cluster, setup.settings.application_id, admin=admin, clock=setup.clock)
         run = current_run(ledger, setup.assignment)
@@ -213,11 +213,11 @@ def current_run(ledger: Ledger, assignment: TaskAssignment) -> ContinuousRun:
 def continuous_share(
     run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort, *, clock: Clock
 ) -> TaskSlice:
-    """Work out what a task of a continuous run reads: everything from its committed offsets on.
+    """Work out the share of a task of a continuous run: all records from its committed offsets on.
 
-    :param reader: of the application's group; what it was assigned before is lost.
-    :raises DataLossError: records it must read are gone, its committed offsets are, or the log was truncated
-        before them and has grown again.
+    :param reader: reader of the application's group; its earlier assignment is lost.
+    :raises DataLossError: records that the task must read are gone, its committed offsets are, or the log was
+        truncated before them and has grown again.
     """
     partitions = task_partitions(run.slice, task_id.subtopology, task_id.group)
     refuse_other_topics(admin, run.slice, {partition.topic for partition in partitions})
@@ -269,8 +269,8 @@ def _gap(
 class EndlessEnd:
     """No end: a continuous run is stopped from outside.
 
-    :param task: reads on.
-    :param admin: asked for the ends of logs, when something is explained.
+    :param task: the task, which reads on.
+    :param admin: gives the ends of logs for error texts.
     """
 
     turn_seconds = 0.25
@@ -278,11 +278,12 @@ class EndlessEnd:
     def __init__(self, task: StreamTask, admin: AdminPort) -> None:
         self._task = task
         self._admin = admin
-        #: Where the last commit left the partitions; None: what the processors did in init waits for one.
+        #: Positions of the partitions at the last commit; None: the work of the processors in init waits for
+        #: a commit.
         self._at_commit: Mapping[TopicPartition, int] | None = None
 
     def take(self, fetched: Fetched) -> None:
-        """Give the task what was fetched; a partition at its end keeps no other one waiting."""
+        """Give the fetched records to the task; a partition at its end keeps no other one waiting."""
         group = self._task.group
         for partition, records in fetched.records.items():
             group.add_live(partition, records)
@@ -308,11 +309,11 @@ class EndlessEnd:
         return interval_elapsed and self.anything_to_commit(opened=opened) and at_commit_point(self._task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
-        """Return whether the task has written something, or read records that it wrote nothing for."""
+        """Return whether the task has written something, or has read records without writing."""
         return opened or self._at_commit != self._task.group.positions()
 
     def committed(self) -> None:
-        """Keep where the commit left the partitions."""
+        """Keep the positions at the commit."""
         self._at_commit = self._task.group.positions()
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:

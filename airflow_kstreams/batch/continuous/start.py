@@ -72,14 +72,14 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 
-#: Between two looks at what grows: processed records of repartition topics, partitions of inputs.
+#: Seconds between two looks at topics that grow: records of repartition topics, partitions of inputs.
 _PAUSE_SECONDS = 30.0
 
 
 class Housekeeping:
     """Purges repartition topics of a continuous run, and warns of partitions that were added.
 
-    :param session: of the coordinator that began the run.
+    :param session: session of the coordinator that began the run.
     """
 
     def __init__(self, run: ContinuousRun, session: CoordinatorSession) -> None:
@@ -89,7 +89,7 @@ class Housekeeping:
         self._warned_of: set[str] = set()
 
     def keep(self) -> None:
-        """Do what is due; a failure is logged, and left to the next time."""
+        """Do the work that is due; a failure is logged, and left to the next time."""
         now = self._session.clock.monotonic_seconds()
         if now < self._next_at:
             return
@@ -122,8 +122,8 @@ class Housekeeping:
         )
 
     def grown_topics(self) -> dict[str, tuple[int, int]]:
-        """Return source topics with more partitions than the run reads: how many it reads, and how many there
-        are.
+        """Return source topics with more partitions than the run reads: topic -> (partitions that it reads,
+        partitions that exist).
 
         :raises KafkaClientError: the broker did not answer.
         """
@@ -149,15 +149,15 @@ def begin_continuous(
 ) -> ContinuousRun:
     """Begin to run continuously, and take the lease. :func:`delete_metadata` must follow before any task.
 
-    :param order: as for :meth:`Coordinator.begin`; a higher one of the same run claims it.
-    :param owner: names the caller in messages.
-    :param groups: as for :meth:`Coordinator.begin`.
+    :param order: (clear number, try number); a higher one of the same run claims it.
+    :param owner: name of the caller for messages.
+    :param groups: calls the topology's own partition grouper, see :meth:`Coordinator.begin`.
     :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
         used.
     :raises RunBusyError: another owner is alive, as its renewals show, or won a race.
     :raises TopologyError: topics or partition groups do not fit, internal topics are another application's,
         or an unfinished batch belongs to another topology.
-    :raises DataLossError: what a partition would start at is gone.
+    :raises DataLossError: records at which a partition would start are gone.
     """
     session = coordinator.session
     check_run_id(run_id)
@@ -185,7 +185,7 @@ def delete_metadata(coordinator: Coordinator) -> None:
     """Delete the metadata topic, which a continuous run has made void, and wait until it is gone.
 
     :raises RunSupersededError: the lease is not held any more.
-    :raises KafkaClientError: the broker did not do it in time.
+    :raises KafkaClientError: the broker did not delete it in time.
     """
     coordinator.lease.renew()
     session = coordinator.session
@@ -207,7 +207,7 @@ def _begin(
 def _begin_claimed(
     coordinator: Coordinator, caller: Claimant, request: SliceRequest, ledger: Ledger
 ) -> ContinuousRun:
-    """Check the topics, fence the tasks of the last run, work out where to start, and write it all."""
+    """Check the topics, fence the tasks of the last run, work out the starts, and write them with the run."""
     session, plan = coordinator.session, request.plan
     app = session.application_id
     facts = RunFacts(app, ledger, session.read_fenced(plan))
@@ -247,10 +247,10 @@ def _begin_claimed(
 def _starts(
     session: CoordinatorSession, request: SliceRequest, ground: Groundwork
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what to commit: where every source partition starts.
+    """Return the offsets to commit: the start of every source partition.
 
-    :param ground: where a slice is under way, no driver works on it any more.
-    :raises DataLossError: what a partition would start at is gone.
+    :param ground: facts of the start; where a slice is under way, no driver works on it any more.
+    :raises DataLossError: records at which a partition would start are gone.
     """
     facts, prior = ground.facts, ground.prior
     if facts.under_way is not None:
@@ -288,7 +288,7 @@ def _refuse_blocked(
     """Refuse to begin while partitions that came later must wait for their ancestors: a run without an end
     reads all of its partitions from the beginning.
 
-    :raises TopologyError: there are such.
+    :raises TopologyError: there are such partitions.
     """
     if behind := blocked(boundaries_ahead(ground, bounds, session.settings).values()):
         raise TopologyError(
@@ -301,7 +301,7 @@ def _refuse_blocked(
 def _refuse_lost_batch(
     session: CoordinatorSession, slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> None:
-    """Claim what an unfinished batch has left to do, unless it cannot be known what that is.
+    """Claim the rest of an unfinished batch, unless it cannot be known what is left of it.
 
     :raises DataLossError: a committed offset of the batch is gone, or is not of the batch.
     """

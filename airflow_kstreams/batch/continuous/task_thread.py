@@ -38,9 +38,9 @@ _FETCH_RECORDS = 1_000
 class TaskThread:
     """Runs some tasks in turns; close it after use.
 
-    :param tasks: at least one.
-    :param verdict: returns what the driver's lease says.
-    :param run_id: of the continuous run.
+    :param tasks: the tasks, at least one.
+    :param verdict: returns the lease's order to the tasks.
+    :param run_id: id of the continuous run.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class TaskThread:
     def run(self, leave: Callable[[], bool] = lambda: False) -> list[TaskReport]:
         """Let the tasks take turns until the lease says stop.
 
-        :param leave: whether another thread has failed, so that this one commits and leaves.
-        :return: what each task did; nothing if it left.
+        :param leave: returns whether another thread has failed, so that this one commits and leaves.
+        :return: the report of each task; empty if the thread left.
         :raises RunSupersededError: the lease is lost.
         :raises KStreamsError: a task failed for good.
         """
@@ -102,8 +102,8 @@ class LeaseVerdict(enum.Enum):
 class LeaseWatch:
     """Watches the lease of one continuous run. One thread looks, any thread may ask for the verdict.
 
-    :param run_id: of the continuous run.
-    :param generation: of its start.
+    :param run_id: id of the continuous run.
+    :param generation: generation of its start.
     """
 
     def __init__(
@@ -135,9 +135,9 @@ class LeaseWatch:
         return LeaseVerdict.LOST if silent > self._lease_seconds else LeaseVerdict.GO_ON
 
     def look(self, *, timeout_seconds: float) -> None:
-        """Read what is new in the ledger.
+        """Read the new records of the ledger.
 
-        :param timeout_seconds: the wait for the next report ends after so many seconds.
+        :param timeout_seconds: longest wait for a new record, seconds.
         """
         try:
             if self._reader is None:
