@@ -1,4 +1,4 @@
-"""Has reading go on elsewhere in single partitions: ``airflow-kstreams reset --accept``.
+"""Lets reading go on at other offsets in single partitions: ``airflow-kstreams reset --accept``.
 
 An operator accepts by it what is missing, or undoes what another program did to the group's offsets. It
 leaves state, topics, the slice and all other offsets alone.
@@ -40,7 +40,7 @@ def partitions_in(given: Iterable[str] | None) -> tuple[TopicPartition, ...]:
 
 
 def plan_acceptance(session: CoordinatorSession, request: ResetRequest, seen: Survey) -> ResetPlan:
-    """Work out where reading goes on.
+    """Work out the offsets at which reading goes on.
 
     :raises ConfigError: a partition does not exist, or a reset is not complete.
     """
@@ -75,7 +75,7 @@ def plan_acceptance(session: CoordinatorSession, request: ResetRequest, seen: Su
 def write_acceptance(session: CoordinatorSession, plan: ResetPlan, seen: Survey) -> None:
     """Write the ledger's record and the offsets, in one transaction.
 
-    :param seen: since the coordinator's id was claimed and every task fenced.
+    :param seen: state of the application, read after the coordinator's id was claimed and every task fenced.
     """
     after = {change.partition: change.after for change in plan.offsets}
     accepted = {

@@ -78,7 +78,7 @@ log = logging.getLogger(__name__)
 #: A superseded driver claims the coordinator's id once more to learn that it was superseded, and so do its
 #: jobs' checks; each costs at most one claim.
 _CLAIMS = 10
-#: How long the group's coordinator may take to forget the offsets of deleted topics.
+#: Longest time for the group's coordinator to forget the offsets of deleted topics.
 _FORGET_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
@@ -86,9 +86,9 @@ _POLL_SECONDS = 0.05
 class ApplicationReset:
     """One reset; a context manager that closes its clients.
 
-    :param cluster: where the application is.
+    :param cluster: the cluster where the application runs.
     :param request: the reset to make.
-    :param settings: of the application; only needed where its ledger does not exist yet.
+    :param settings: settings of the application; only needed where its ledger does not exist yet.
     :raises ConfigError: the request contradicts itself.
     """
 
@@ -117,7 +117,7 @@ class ApplicationReset:
         self._session.close()
 
     def plan(self) -> ResetPlan:
-        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no run.
+        """Return the plan that :meth:`run` would follow. Changes nothing, claims nothing, disturbs no run.
 
         :raises ConfigError: there is no such application or topic, or the request does not fit it.
         :raises KafkaClientError: the broker does not answer.
@@ -125,11 +125,11 @@ class ApplicationReset:
         return self._planned(survey(self._session, self._request, Look.ASIDE))
 
     def refuse(self, plan: ResetPlan) -> None:
-        """Refuse what must not be done now. A lease that is held is watched first, for as long as it lasts:
-        only its renewals say whether a driver is alive.
+        """Refuse a reset that must not be made now. A lease that is held is watched first, for as long as it
+        lasts: only its renewals show whether a driver is alive.
 
         :raises RunBusyError: the application is at work, and force was not asked for.
-        :raises RunError: a slice is unfinished, and it was not asked for to drop it.
+        :raises RunError: a slice is unfinished, and the request does not drop it.
         """
         ledger = Ledger()
         if plan.lease is not None and not self._request.force:
@@ -137,9 +137,9 @@ class ApplicationReset:
         self._refuse(plan, ledger)
 
     def _refuse(self, plan: ResetPlan, ledger: Ledger) -> None:
-        """Refuse what must not be done now.
+        """Refuse a reset that must not be made now.
 
-        :param ledger: as it is now.
+        :param ledger: the ledger as it is now.
         """
         force = self._request.force
         lease = ledger.held_lease
@@ -164,11 +164,11 @@ class ApplicationReset:
             )
 
     def run(self) -> ResetPlan:
-        """Reset the application and return what was done.
+        """Reset the application and return the plan that was followed.
 
         :raises ConfigError: there is no such application or topic, or the request does not fit it.
         :raises RunBusyError: the application is at work, and force was not asked for.
-        :raises RunError: a slice is unfinished, and it was not asked for to drop it.
+        :raises RunError: a slice is unfinished, and the request does not drop it.
         :raises KafkaClientError: the broker does not answer, or refuses; the same reset may be run again.
         """
         if self._done_before():
@@ -187,7 +187,9 @@ class ApplicationReset:
         raise self._busy("another coordinator claims its id again and again", fix="stop it, then retry")
 
     def _done_before(self) -> bool:
-        """Return whether a reset of this name is done: repeated, one that shifts offsets does so twice."""
+        """Return whether a reset of this name is done; a repetition that shifts offsets would shift them
+        twice.
+        """
         if not self._request.reset_id:
             return False
         record = self._session.read_ledger().reset
@@ -196,7 +198,7 @@ class ApplicationReset:
         return (record.reset_id, record.command) == (self._request.reset_id, self._request.command)
 
     def _accept(self) -> ResetPlan:
-        """Have reading go on elsewhere, once no task can move offsets any more."""
+        """Let reading go on at other offsets, once no task can move offsets any more."""
         self._fence(self._survey())
         seen = self._survey(Look.FENCED)
         plan = plan_acceptance(self._session, self._request, seen)
@@ -262,7 +264,7 @@ class ApplicationReset:
         return record
 
     def _move(self, stopping: ResetRecord, seen: Survey) -> ResetRecord:
-        """Set the offsets, and write which topics are to be deleted."""
+        """Set the offsets, and write the names of the topics that are to be deleted."""
         plan = self._planned(seen)
         self._done = dataclasses.replace(
             self._done,
@@ -299,9 +301,9 @@ class ApplicationReset:
         return record
 
     def _left_unread(self, seen: Survey, skipped: Collection[str]) -> dict[str, int | None]:
-        """Return up to where fenced tasks have written the user's topics between subtopologies.
+        """Return the offsets up to which fenced tasks have written the user's topics between subtopologies.
 
-        :param skipped: topics whose offsets are set: nothing of them is left to be read.
+        :param skipped: topics whose offsets are set, so that no record of them is left to be read.
         """
         admin = self._session.admin
         left = {tp: to for tp, to in written_to(seen.facts).items() if tp.topic not in skipped}

@@ -1,4 +1,4 @@
-"""Works out what a reset would do from the state in Kafka. It writes nothing; once the coordinator's id is
+"""Works out the changes of a reset from the state in Kafka. It writes nothing; once the coordinator's id is
 claimed, it fences dead tasks whose open transactions hide the metadata topic.
 """
 
@@ -51,18 +51,20 @@ from airflow_kstreams.streams.ports import CommittedOffset, GroupMember, TopicDe
 class ResetRequest:
     """The request for a reset, in the words of Kafka's own application reset tool.
 
-    :param application_id: the application.
+    :param application_id: id of the application.
     :param input_topics: topics whose committed offsets are set.
     :param scenario: the rule by which they are set.
-    :param intermediate_topics: the user's own topics in the middle, whose unread records are skipped.
+    :param intermediate_topics: the user's own topics between subtopologies, whose unread records are skipped.
     :param internal_topics: internal topics to delete; all of them unless given, or unless there are
         ``unread_topics``.
-    :param unread_topics: topics between subtopologies that the topology does not read any more: what is
-        unread in them is given up.
-    :param delete_stop_offsets: drop an unfinished slice; alone, it drops the slice and nothing else.
-    :param force: go on although the application is at work.
-    :param reset_id: names this reset, so that one that is done is not done again; empty for no name.
-    :param accept: partitions in which reading goes on where the scenario says; then nothing else is done.
+    :param unread_topics: topics between subtopologies that the topology does not read any more, and whose
+        unread records are given up.
+    :param delete_stop_offsets: whether to drop an unfinished slice; alone, it drops the slice and nothing
+        else.
+    :param force: whether to go on although the application is at work.
+    :param reset_id: name of this reset, so that a finished one is not made again; empty for no name.
+    :param accept: partitions in which reading goes on at the scenario's offset; the reset does nothing else
+        then.
     """
 
     application_id: str
@@ -105,7 +107,7 @@ class ResetRequest:
         return reset_command(self.application_id, *flags)
 
     def check(self) -> None:
-        """Refuse what contradicts itself.
+        """Refuse a request that contradicts itself.
 
         :raises ConfigError: a scenario is given without topics, or partitions are with more than a scenario.
         """
@@ -130,12 +132,12 @@ class Survey:
 
     :param facts: the facts that ledger and metadata topic give.
     :param metadata_keys: live keys of the metadata topic.
-    :param positions: where the next run would start in each partition: the committed offset, else where an
-        unfinished slice would go on, else where the last run ended.
-    :param topic_ids: topic ids those positions refer to.
+    :param positions: partition -> the offset at which the next run would start: the committed offset, else
+        the one at which an unfinished slice would go on, else the one at which the last run ended.
+    :param topic_ids: topic -> the id that these positions refer to.
     :param parked: records that runs have left parked, the unfinished one included.
     :param described: the topics that the request names, as far as they exist.
-    :param internal: topics with names of internal ones.
+    :param internal: topics whose names are those of internal ones.
     """
 
     facts: RunFacts
@@ -169,7 +171,7 @@ class Survey:
 class OffsetChange:
     """An offset that is set.
 
-    :param before: where the next run would have started, None if that is not known.
+    :param before: offset at which the next run would have started, None if that is not known.
     :param asked: the offset that the scenario asked for, which the log may not hold.
     """
 
@@ -186,20 +188,23 @@ class ResetPlan:
 
     :param offsets: committed offsets that are set.
     :param deleted: internal topics that are deleted -> partition count.
-    :param gone: internal topics that runs have recorded and that do not exist; what is recorded is forgotten.
-    :param released: internal topics that a dropped slice claimed and that nothing was ever written to: they
-        stay, and are not the application's any more.
+    :param gone: internal topics that runs have recorded and that do not exist; their records in the ledger
+        are forgotten.
+    :param released: internal topics that a dropped slice claimed and into which no record was ever written:
+        they stay, and are not the application's any more.
     :param kept: topics that the application reads and this reset leaves alone.
-    :param ambiguous: topics that may be internal ones of the application or of another -> that one's id.
+    :param ambiguous: topic that may be an internal one of the application or of another -> the other
+        application's id.
     :param taken_back: ids of finished runs that are not finished any more.
     :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
     :param metadata_keys: number of keys of the metadata topic that are deleted.
     :param groups_dropped: whether recorded partition groups go with their changelogs.
-    :param unread: number of records that no run has read and that are given up, by topic.
+    :param unread: topic -> number of its records that no run has read and that are given up.
     :param given_up: records that were parked in retry topics that are deleted, or are gone.
     :param parked: records that stay parked.
-    :param lease: that a driver has not released, at work or dead, and that is taken away.
-    :param members: of the group; they stay, and may overwrite offsets.
+    :param lease: lease that a driver, at work or dead, has not released, and that is taken away; None without
+        one.
+    :param members: members of the consumer group; they stay, and may overwrite offsets.
     :param interrupted: command of an earlier reset that is completed first.
     :param done_before: whether the reset of this name was done already.
     """
@@ -225,7 +230,7 @@ class ResetPlan:
 
 
 class Look(enum.Enum):
-    """The right to end what hides the application's state.
+    """The extent to which a look may end transactions and tasks that hide the application's state.
 
     ``ASIDE``: nothing. A driver at work goes on undisturbed, and what its open transactions hide is not
     waited for. ``CLAIMED``: the coordinator's id is claimed; dead tasks whose transactions hide the metadata
@@ -290,7 +295,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
 
 
 def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey) -> ResetPlan:
-    """Work out what a reset does.
+    """Work out the changes of a reset.
 
     :raises ConfigError: the request does not fit the application, its topics, or its file of offsets.
     """
@@ -387,9 +392,9 @@ def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[byt
 
 
 def _positions(facts: RunFacts) -> dict[TopicPartition, int]:
-    """Return what is known of partitions without a committed offset: where the tasks of an unfinished slice
-    begin, else where the last run ended. The ledger knows that better than the metadata topic, unless another
-    program wrote the slice, or the ledger was lost.
+    """Return the positions of partitions without a committed offset: the starts of an unfinished slice, else
+    the end of the last run. The ledger has better ones than the metadata topic, unless another program wrote
+    the slice, or the ledger was lost.
     """
     ledger, folded = facts.ledger, facts.metadata
     slice_ = folded.slice
@@ -409,7 +414,7 @@ def _before_moved(
     committed: Mapping[TopicPartition, CommittedOffset],
     resumed: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return where runs of ours stood before another program moved an offset forward: a reset that does not
+    """Return the offsets of our runs before another program moved an offset forward: a reset that does not
     set it accepts nothing, so that the next begin refuses it.
     """
     if facts.last_work is None and facts.ledger.unfinished_reset is None:
@@ -430,7 +435,7 @@ def _unread(slice_: Slice | None) -> set[TopicPartition]:
     Begin commits where they start, so that an offset that is not there was there: how far the run got is not
     known, and the next one must not take a guess for it.
 
-    :param slice_: the one that is under way; None if there is none.
+    :param slice_: the slice that is under way; None if there is none.
     """
     if slice_ is None or slice_.plan.empty:
         return set()
@@ -466,10 +471,10 @@ def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -
 def _given_up(
     session: CoordinatorSession, seen: Survey, own: Collection[str], offsets: Collection[OffsetChange]
 ) -> dict[str, int]:
-    """Return how many records are given up, by topic.
+    """Return the number of records that are given up, by topic.
 
     :param own: repartition topics whose unread records are given up.
-    :param offsets: those that are set in topics of the user's for the same reason.
+    :param offsets: offsets that are set in the user's topics for the same reason.
     """
     skipped: dict[TopicPartition, int | None] = dict.fromkeys(described_partitions(seen.described, own))
     skipped |= {change.partition: change.after for change in offsets}
@@ -477,7 +482,7 @@ def _given_up(
 
 
 def _taken_back(ledger: Ledger, after: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """Return the runs of whose records some will be read again.
+    """Return the ids of the runs that read records which will be read again.
 
     Where the details of a run have expired, its inputs are judged by the sums over their partitions.
     """
@@ -504,8 +509,8 @@ def _reads_again(run: RunSummary, after: Mapping[TopicPartition, int]) -> bool:
 
 
 def _released(session: CoordinatorSession, seen: Survey) -> tuple[str, ...]:
-    """Return the internal topics that hold nothing of the application: nothing was ever written to them. The
-    claim of a run whose slice is dropped ends, so that another application may take such a topic.
+    """Return the internal topics into which no record of the application was ever written. The claim of a run
+    whose slice is dropped ends, so that another application may take such a topic.
     """
     found = session.admin.describe_topics(seen.recorded.internal)
     return tuple(sorted(found.keys() - ever_written(session.admin, found, found)))

@@ -1,5 +1,4 @@
-"""Says where a reset sets the offsets of input topics: Kafka's own reset scenarios, and
-the options that name them.
+"""Sets the offsets of input topics by Kafka's own reset scenarios, and reads the options that name them.
 
 An offset that a scenario asks for is moved into the log: below its first offset it becomes that one, at or
 past its end it becomes the end, the high watermark.
@@ -46,9 +45,9 @@ class KeptOffsets(NamedTuple):
 class Logs:
     """The logs and positions that a scenario may look at.
 
-    :param spans: of every partition to set.
-    :param positions: where the next run would start, as far as that is known.
-    :param now_ms: epoch milliseconds.
+    :param spans: first and last offset of the log of every partition to set.
+    :param positions: partition -> the offset at which the next run would start, where that is known.
+    :param now_ms: time now, epoch milliseconds.
     """
 
     spans: Mapping[TopicPartition, KeptOffsets]
@@ -59,11 +58,11 @@ class Logs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Says where to set the offsets of input topics.
+    """A rule by which a reset sets the offsets of input topics.
 
     :param option: the scenario as options of a command line, empty for the default.
-    :param targets: returns what is asked for in each partition, whether the log holds it or not; raises
-        ConfigError when the scenario says nothing of a partition.
+    :param targets: returns the offset that is asked for in each partition, whether the log holds it or not;
+        raises ConfigError when the scenario gives none for a partition.
     """
 
     option: str
@@ -91,7 +90,7 @@ def to_offset(offset: int) -> Scenario:
 
 
 def shift_by(offsets: int) -> Scenario:
-    """Shift where the next run would start by a number of offsets: forward, or backward when negative."""
+    """Shift the offset at which the next run would start: forward, or backward when negative."""
 
     def targets(logs: Logs) -> dict[TopicPartition, int]:
         for tp in sorted(logs.spans):
@@ -108,7 +107,7 @@ def shift_by(offsets: int) -> Scenario:
 def to_datetime(text: str) -> Scenario:
     """Set offsets to the first one dated at or after a time; to the end of the log where there is none.
 
-    :param text: as :func:`epoch_ms` reads it.
+    :param text: date and time in the form that :func:`epoch_ms` reads.
     """
     time_ms = epoch_ms(text)
     return Scenario(option=f"--to-datetime {text}", targets=lambda logs: _at_time(logs, time_ms))
@@ -117,7 +116,7 @@ def to_datetime(text: str) -> Scenario:
 def by_duration(text: str) -> Scenario:
     """Set offsets as :func:`to_datetime` does, to the time a duration ago.
 
-    :param text: as :func:`duration_ms` reads it.
+    :param text: duration in the form that :func:`duration_ms` reads.
     """
     ago_ms = duration_ms(text)
     return Scenario(option=f"--by-duration {text}", targets=lambda logs: _at_time(logs, logs.now_ms - ago_ms))
@@ -181,7 +180,7 @@ def spans_of(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[T
 def epoch_ms(text: str) -> int:
     """Read ``YYYY-MM-DDThh:mm:ss.sss``, UTC unless a zone follows.
 
-    :raises ConfigError: it is something else.
+    :raises ConfigError: the text has another form.
     """
     if found := _DATETIME.fullmatch(text):
         with suppress(ValueError):
@@ -196,7 +195,7 @@ def epoch_ms(text: str) -> int:
 def duration_ms(text: str) -> int:
     """Read ``PnDTnHnMnS``.
 
-    :raises ConfigError: it is something else.
+    :raises ConfigError: the text has another form.
     """
     found = _DURATION.fullmatch(text)
     if found is None:

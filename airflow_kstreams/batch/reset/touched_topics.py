@@ -43,8 +43,8 @@ class RecordedTopics:
 class InternalTopics:
     """The topics that bear names of internal topics of an application.
 
-    :param own: to delete.
-    :param ambiguous: that may belong to another application -> its id.
+    :param own: internal topics of the application, which may be deleted.
+    :param ambiguous: topic that may belong to another application -> that application's id.
     """
 
     own: tuple[str, ...]
@@ -52,7 +52,7 @@ class InternalTopics:
 
 
 def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
-    """Gather what the last slice and the ledger say of an application's topics."""
+    """Gather the topics of an application from the last slice and the ledger."""
     internal = {topic for entry in ledger.assignment.entries for topic in entry.changelogs}
     own = () if ledger.own_topics is None else ledger.own_topics.topics
     internal |= {topic for topic in own if topic.endswith(INTERNAL_ENDINGS)}
@@ -86,9 +86,10 @@ def internal_topics(
 ) -> InternalTopics:
     """Find an application's internal topics.
 
-    :param topics: names of all topics.
-    :param groups: ids of all groups.
-    :param user_topics: named as inputs or intermediates by the user; their names may be of any form.
+    :param topics: names of all topics of the cluster.
+    :param groups: ids of all consumer groups of the cluster.
+    :param user_topics: topics that the user has named as inputs or intermediates; their names may be of any
+        form.
     """
     users = {*user_topics, *recorded.inputs, *recorded.intermediates, *recorded.outputs}
     others = _other_applications(application_id, topics, groups)
@@ -113,7 +114,7 @@ def chosen_topics(
     for.
 
     :param recorded: internal topics that runs have recorded, whether they still exist or not.
-    :raises ConfigError: one of those is none of the application's.
+    :raises ConfigError: a topic that was asked for is none of the application's.
     """
     for topic in asked:
         if topic not in found.own and topic not in found.ambiguous and topic not in recorded:
@@ -151,10 +152,10 @@ def refuse_unknown_topics(
     intermediates: Collection[str],
     committed: Collection[str],
 ) -> None:
-    """Compare what the user says of topics with what the last run did with them.
+    """Compare the topics that the user names with those that the last run read and wrote.
 
-    :param committed: topics of which the group has committed offsets.
-    :raises ConfigError: a topic is not read, or in another role.
+    :param committed: topics for which the group has committed offsets.
+    :raises ConfigError: a topic is not read, or has another role.
     """
     for topic in sorted({*inputs} & {*intermediates}):
         raise ConfigError(f"topic {topic!r} is named as input and as intermediate topic", fix="name it once")
