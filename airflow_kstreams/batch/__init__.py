@@ -1,4 +1,4 @@
-"""Implements KIP-95, incremental batch: begins a run, freezes where it stops, runs its tasks, finishes it.
+"""Implements KIP-95, incremental batch: begins a run, freezes its stop offsets, runs its tasks, finishes it.
 
 Rooms, each importing only those after it: ``continuous`` - ``inspect`` - ``report`` - ``expand``, ``replay``,
 ``reset`` - ``run``, ``task`` (which do not import each other) - ``metrics`` - ``growing`` - ``ledger`` -

@@ -25,9 +25,9 @@ from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
 class TaskInvariants:
     """Checks the commits of one attempt of a task.
 
-    :param slice_: what the task belongs to.
-    :param bounds: (position to resume at, stop offset) of each partition, as the driver shipped them.
-    :param changelog_ends: where the changelogs ended when the stores were restored.
+    :param slice_: the slice that the task belongs to.
+    :param bounds: partition -> (position to resume at, stop offset), as the driver shipped them.
+    :param changelog_ends: changelog partition -> its end when the stores were restored.
     :raises InvariantError: the stops that the driver shipped are not those of the slice.
     """
 
@@ -55,7 +55,7 @@ class TaskInvariants:
     ) -> None:
         """Check the offsets that are about to be committed.
 
-        :param last: whether the task says with this commit that it is done.
+        :param last: whether this is the commit by which the task is done.
         :raises InvariantError: an invariant of the offsets does not hold.
         """
         if self._bounded and (stops := task.group.stops()) != self._stops:
@@ -90,9 +90,9 @@ class TaskInvariants:
     def logged(self, changes: LoggedChanges, partition: TopicPartition, written: int) -> None:
         """Check that all changes of a store were written to its changelog.
 
-        :param changes: as the store counted them.
-        :param written: how many records were written.
-        :raises InvariantError: that is another number.
+        :param changes: the changes of the store, with the number that the store counted.
+        :param written: number of records that were written.
+        :raises InvariantError: the two numbers differ.
         """
         if not changes.least <= written <= changes.most:
             raise self._broken(
@@ -103,10 +103,10 @@ class TaskInvariants:
             self._logged[partition] = written
 
     def delivered(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Check that the changelogs have grown by what was written to them. Transaction markers take offsets,
-        too, so a log may have grown by more.
+        """Check that the changelogs have grown by the records written to them. Transaction markers take
+        offsets, too, so a log may have grown by more.
 
-        :param ends: where the changelogs end now, before the transaction's marker.
+        :param ends: changelog partition -> its end now, before the transaction's marker.
         :raises InvariantError: a changelog is shorter.
         """
         for partition, written in self._logged.items():
@@ -119,7 +119,7 @@ class TaskInvariants:
         self._ends, self._logged = ends, {}
 
     def committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Remember what was committed."""
+        """Remember the offsets that were committed."""
         for partition, (offset, _) in offsets.items():
             self._committed[partition] = offset
 
@@ -137,10 +137,10 @@ class TaskInvariants:
 
 
 def check_begin(slice_: Slice, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Check what a begin is about to commit: each partition of the slice where the slice starts, or where it
-    stops if it is empty.
+    """Check the offsets that a begin is about to commit: the start of each partition of the slice, or its
+    stop if the slice is empty.
 
-    :raises InvariantError: something else would be committed.
+    :raises InvariantError: another offset would be committed.
     """
     where = f"begin of run {slice_.run_id!r}"
     starts = {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
@@ -163,13 +163,13 @@ def check_begin(slice_: Slice, offsets: Mapping[TopicPartition, CommittedOffset]
 
 
 def check_finish(slice_: Slice, folded: Folded, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Check what a finish is about to commit: each partition of the slice at its stop.
+    """Check the offsets that a finish is about to commit: the stop of each partition of the slice.
 
     An operator may have set an offset behind the stop, and an intermediate topic ends behind markers. An
     empty run read no intermediate topic, so that its offset stays where another program has set it.
 
-    :param folded: the metadata topic, with the stops of intermediate topics as they were frozen.
-    :raises InvariantError: something else would be committed.
+    :param folded: the content of the metadata topic, with the frozen stops of intermediate topics.
+    :raises InvariantError: another offset would be committed.
     """
     where = f"finish of run {slice_.run_id!r}"
     inputs = {part.topic_partition: part.stop_offset for part in slice_.inputs}

@@ -59,7 +59,7 @@ def per_second(count: int, time_ns: int) -> float | None:
 def latency_figures(name: str, latencies: Latencies) -> dict[str, float | None]:
     """Return mean, quantiles and maximum in milliseconds, by name; None where nothing was measured.
 
-    :param name: prefix of the figures' names.
+    :param name: prefix of the figures' names, e.g. ``commit``.
     """
     values = {
         "avg": latencies.average_ns,
@@ -93,7 +93,7 @@ NODE_UNITS = {
     "calls-queued-avg": "calls",
     "records-parked": "records",
 }
-#: Every figure of what runs a task's calls, and its unit; ``1`` is a share.
+#: Every figure of the threads and event loop that run a task's calls, and its unit; ``1`` is a share.
 THREAD_UNITS = {
     "records-waiting-avg": "records",
     "records-waiting-max": "records",
@@ -107,10 +107,10 @@ THREAD_UNITS = {
 
 
 def calls_in_all(reports: Sequence[TaskReport]) -> CallFigures | None:
-    """Return what was measured of calls in several tasks; None where no node makes calls, or nothing is known
-    of their speed.
+    """Return the measurements of calls in several tasks; None where no node makes calls, or their speed is
+    not known.
 
-    :param reports: of different tasks.
+    :param reports: reports of different tasks.
     """
     metrics = metrics_in_all(report.metrics for report in reports)
     return None if metrics is None else metrics.calls
@@ -119,7 +119,7 @@ def calls_in_all(reports: Sequence[TaskReport]) -> CallFigures | None:
 def node_figures(reports: Sequence[TaskReport]) -> dict[str, dict[str, float | None]]:
     """Return the figures of each asynchronous node, by name; ``OTHER_NODES`` has those without room.
 
-    :param reports: of different tasks.
+    :param reports: reports of different tasks.
     """
     calls = calls_in_all(reports)
     found: dict[str, dict[str, float | None]] = {}
@@ -136,9 +136,10 @@ def node_figures(reports: Sequence[TaskReport]) -> dict[str, dict[str, float | N
 
 
 def thread_figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
-    """Return the figures of what runs the calls; all None where no node makes calls, or they are unknown.
+    """Return the figures of the threads and event loops that run calls; all None where no node makes calls,
+    or they are unknown.
 
-    :param reports: of different tasks.
+    :param reports: reports of different tasks.
     """
     calls = calls_in_all(reports)
     found: dict[str, float | None] = {}
@@ -158,10 +159,10 @@ def thread_figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
 
 
 def call_lines(reports: Sequence[TaskReport]) -> Iterator[str]:
-    """Yield a line of each asynchronous node of tasks, and one of what runs their calls; none where no node
-    makes calls.
+    """Yield a line for each asynchronous node of tasks, and one for the threads and event loops that run the
+    calls; none where no node makes calls.
 
-    :param reports: of different tasks.
+    :param reports: reports of different tasks.
     """
     calls = calls_in_all(reports)
     if calls is None:
@@ -176,7 +177,7 @@ def call_lines(reports: Sequence[TaskReport]) -> Iterator[str]:
 
 
 def node_name(node: str) -> str:
-    """Return what a node is called where people read it."""
+    """Return a node's name in texts for people."""
     return f"node {node}" if node != OTHER_NODES else "other nodes"
 
 
@@ -244,7 +245,7 @@ def _threads_text(found: dict[str, float | None]) -> str:
 
 
 def _parked(reports: Sequence[TaskReport]) -> dict[str, int | None]:
-    """Return how much is parked by node, None where that is not known of a task."""
+    """Return the number of parked records by node, None where it is not known for a task."""
     found: dict[str, int | None] = {}
     for report in reports:
         for node, records in report.parked.items():
@@ -257,15 +258,16 @@ def _share(part: int | None, whole: int) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-#: Long beside a sample's own cost, two thousandths of that; short beside the times that people ask for.
+#: Shortest sample: long beside the cost of a sample, two thousandths of it; short beside the times that
+#: people ask for.
 SAMPLE_SECONDS = 0.0005
 
 
 class TaskMeter:
-    """The measurements of one attempt, on top of what earlier ones had committed.
+    """The measurements of one attempt, on top of those that earlier attempts had committed.
 
-    :param before: measurements that those had committed for the slice; None if they are not known.
-    :param restore_seconds: how long this attempt restored its stores.
+    :param before: measurements that earlier attempts had committed for the slice; None if they are not known.
+    :param restore_seconds: seconds in which this attempt restored its stores.
     """
 
     def __init__(self, before: TaskMetrics | None, *, restore_seconds: float = 0.0) -> None:
@@ -286,7 +288,7 @@ class TaskMeter:
     def processed(self, records: int, seconds: float) -> None:
         """Count records as processed.
 
-        :param records: one at least.
+        :param records: number of records, one at least.
         """
         if seconds >= SAMPLE_SECONDS:
             self._end_sample()
@@ -304,10 +306,10 @@ class TaskMeter:
     def metrics(
         self, now_seconds: float, *, lag: int | None, calls: CallFigures | None = None
     ) -> TaskMetrics | None:
-        """Return what was measured up to now; None where it is not known what earlier attempts measured.
+        """Return the measurements up to now; None where those of earlier attempts are not known.
 
-        :param lag: as in ``TaskMetrics``.
-        :param calls: of this attempt; None of a task that makes none.
+        :param lag: number of offsets between the task's positions and its stops; None where it has no stops.
+        :param calls: figures of this attempt's calls; None for a task that makes none.
         """
         if self._before is None:
             return None
@@ -352,23 +354,23 @@ UNITS = {
     "restore-rate": "records/s",
     "records-lag": "offsets",
 }
-#: What became of records, by topic or by node; see ``RecordCounts``.
+#: Fates of records, by topic or by node; see ``RecordCounts``.
 COUNTS = ("records-consumed-total", "records-produced-total", "records-left-out-total")
-#: Everything that has a name, and its unit.
+#: Every figure, and its unit.
 ALL_UNITS = {**UNITS, **NODE_UNITS, **THREAD_UNITS, **dict.fromkeys(COUNTS, "records")}
-#: What of that adds up.
+#: The figures that add up over tasks and runs.
 ALL_TOTALS = TOTALS | CALL_TOTALS | frozenset(COUNTS)
 
 
 def airflow_name(name: str) -> str:
-    """Return a figure's name as Airflow's metrics are named, without their prefix."""
+    """Return a figure's name in the form of Airflow's metrics, without their prefix."""
     return f"kstreams.{name.replace('-', '_')}"
 
 
 def figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
     """Return the figures of a task, or of several together, by name.
 
-    :param reports: of different tasks.
+    :param reports: reports of different tasks.
     """
     metrics = metrics_in_all(report.metrics for report in reports)
     dropped = sum(report.records_dropped for report in reports)
@@ -398,9 +400,9 @@ def slowest_first(reports: Iterable[TaskReport]) -> list[TaskReport]:
 
 
 def speed_text(reports: Sequence[TaskReport]) -> str:
-    """Return how fast tasks were, in one line.
+    """Return the speed of tasks in one line.
 
-    :param reports: of different tasks.
+    :param reports: reports of different tasks.
     """
     metrics = metrics_in_all(report.metrics for report in reports)
     if metrics is None:
@@ -425,7 +427,7 @@ def speed_text(reports: Sequence[TaskReport]) -> str:
 
 
 def task_line(report: TaskReport) -> str:
-    """Return what a task did and how fast, in one line."""
+    """Return the records, commits and speed of a task in one line."""
     calls = "".join(f"; {line}" for line in call_lines([report]))
     return (
         f"task {report.task_id} {report.outcome.replace('_', ' ')}: {report.records_in:,} records in, "

@@ -1,4 +1,4 @@
-"""Counts the attempts of a task: how many may follow a failure, and after which pause."""
+"""Counts the attempts of a task, and decides whether another may follow a failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: How many attempts in a row may find their transaction too old before the task's functions are blamed for it
+#: Number of attempts in a row that may find their transaction too old before the task's functions are blamed
+#: for it rather than a machine or broker that was suspended.
 #: rather than a machine or broker that was suspended.
 _PAUSES_FORGIVEN = 2
 
@@ -18,10 +19,11 @@ _PAUSES_FORGIVEN = 2
 class RetryBudget:
     """Counts the attempts of one task within a process.
 
-    :ivar number: of the attempt that was begun last, from 1.
-    :ivar fruitless: how many in a row have committed nothing, less those that found a result to leave out.
-    :ivar refused: results that the broker has refused for their size or time, and the next attempt leaves
-        out, by their content.
+    :ivar number: number of the attempt that was begun last, from 1.
+    :ivar fruitless: number of attempts in a row that have committed nothing, less those that found a result
+        to leave out.
+    :ivar refused: results that the broker has refused for their size or time: content -> its error; the next
+        attempt leaves them out.
     """
 
     def __init__(self) -> None:
