@@ -1,4 +1,4 @@
-"""Gives commands what several of them need: options and arguments, the topology and settings of an
+"""Holds the parts that several commands share: options and arguments, the topology and settings of an
 application, the cluster to connect to, and the printing of tables.
 
 A command names options as the types of its parameters, and gives the default itself:
@@ -71,8 +71,8 @@ def application_settings(application_id: str, pairs: Sequence[str] | None) -> Ap
 def named_values(pairs: Sequence[str] | None, option: str, form: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each pair that a repeatable option was given.
 
-    :param option: the option, for messages.
-    :param form: the form of a pair as the option's help shows it, as ``NAME=VALUE``.
+    :param option: name of the option, for messages.
+    :param form: form of a pair as the option's help shows it: ``NAME=VALUE``.
     :raises BadParameter: a pair has another form.
     """
     for pair in pairs or ():
@@ -104,9 +104,9 @@ def cluster(
 ) -> KafkaCluster:
     """Return the cluster that options or environment name, without contacting it.
 
-    :param settings: the application's settings, as for ``KafkaCluster``.
-    :param look_ms: as for ``KafkaCluster``.
-    :raises ConfigError: as :func:`client_config`, or no broker is named.
+    :param settings: settings of the application, see ``KafkaCluster``.
+    :param look_ms: largest time of all requests together, in milliseconds, see ``KafkaCluster``.
+    :raises ConfigError: a file cannot be read, as for :func:`client_config`, or no broker is named.
     """
     from airflow_kstreams.kafka.cluster import KafkaCluster
 

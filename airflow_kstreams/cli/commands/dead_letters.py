@@ -193,7 +193,7 @@ def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
     """Return the checked selection.
 
     :raises BadParameter: a condition is not written as ``FIELD=VALUE``, or a field is given twice.
-    :raises ConfigError: as ``Selection.parse``.
+    :raises ConfigError: a condition is not valid, as in ``Selection.parse``.
     """
     where: dict[str, str] = {}
     for name, value in named_values(pairs, "--where", "FIELD=VALUE"):
@@ -289,7 +289,7 @@ def _size(data: bytes | None) -> str:
 
 
 def _bytes(data: bytes | None, serde: SerdeName | None) -> str:
-    """Return bytes as read by their serde, else as text, else as hex."""
+    """Return bytes as their serde reads them, else as text, else as hex."""
     if data is None:
         return "none"
     if serde is SerdeName.BYTES:

@@ -21,7 +21,7 @@ class TopologyFormat(StrEnum):
     STREAM_TIME = "stream-time"
 
 
-#: By the ending of the file to write.
+#: Format by the ending of the file to write.
 _BY_ENDING = {
     "": TopologyFormat.TEXT,
     ".txt": TopologyFormat.TEXT,

@@ -26,9 +26,9 @@ from airflow_kstreams.cli.shared_options import (
 from airflow_kstreams.explore.record_table import shown_time, shown_value
 from airflow_kstreams.explore.tables import Table
 
-#: Rows of one table: more entries come in several, so that memory does not grow with them.
+#: Rows of one table: more entries are shown in several tables, so that memory does not grow with them.
 _ROWS = 1_000
-#: Between two lines that say how far the reading is.
+#: Seconds between two lines on the progress of the reading.
 _EVERY_SECONDS = 5.0
 
 
@@ -153,8 +153,8 @@ class _Progress:
     def show(self, done: int, total: int) -> None:
         """Print a line, every five seconds.
 
-        :param done: offsets read so far.
-        :param total: offsets to read.
+        :param done: number of offsets read so far.
+        :param total: number of offsets to read in all.
         """
         now = time.monotonic()
         if now - self._last >= _EVERY_SECONDS:

@@ -33,7 +33,7 @@ from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, 
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: Leaves a part of 10 s to the start of the command and to its end.
+#: It leaves a part of 10 s to the start of the command and to its end.
 _TIMEOUT_SECONDS = 8.0
 #: Number of tasks with a row of their own.
 _TASKS = 20
@@ -43,7 +43,7 @@ def _number(number: float | None) -> str:
     return "-" if number is None else str(number)
 
 
-#: Heading, name of the figure, and how it is written.
+#: Heading, name of the figure, and the function that writes it.
 _Column = tuple[str, str, Callable[[float | None], str]]
 _SPEED: tuple[_Column, ...] = (
     ("process-total", "process-total", _number),
