@@ -30,16 +30,16 @@ class BackfillOperator(RunTopologyOperator):
     topology that keeps state needs ``backfill_in_order`` and a name: all intervals of that name share the
     state of ``<application_id>-backfill-<name>``, and each must begin where the ones before have ended.
 
-    :param application_id: of the live application. (templated)
+    :param application_id: id of the live application. (templated)
     :param application: path of the application file, which defines ``topology()``. (templated)
     :param backfill_outputs: the topic to write in place of each one that the topology writes. (templated)
-    :param interval_start: first moment of the interval, a ``datetime`` or ISO 8601 text, in UTC unless it
-        says otherwise; by default that of the dag run's data interval. (templated)
+    :param interval_start: first moment of the interval, a ``datetime`` or ISO 8601 text, in UTC unless it has
+        a zone; by default the start of the dag run's data interval. (templated)
     :param interval_end: first moment past the interval; given together with the start. (templated)
-    :param backfill_name: the backfill's name, in characters that topic names allow; by default that of the
-        dag run conf under ``backfill``. (templated)
+    :param backfill_name: name of the backfill, in characters that topic names allow; by default the one in
+        the dag run conf under ``backfill``. (templated)
     :param backfill_in_order: whether the intervals are processed in order and share their state.
-    :param kwargs: as for :class:`~airflow_kstreams.operators.run_topology.RunTopologyOperator`, without
+    :param kwargs: arguments of :class:`~airflow_kstreams.operators.run_topology.RunTopologyOperator`, except
         ``finish`` and ``subtopology``. The events of ``outlets`` say that the run is a backfill.
     :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
 
@@ -103,9 +103,9 @@ class BackfillOperator(RunTopologyOperator):
         return True
 
     def _identity(self, context: Context) -> RunIdentity:
-        """Return the run of this interval, which a dag run may have several of.
+        """Return the run of this interval; a dag run may have several.
 
-        :raises ConfigError: the interval is no interval.
+        :raises ConfigError: one end of the interval is missing, or the two make no interval.
         """
         self.read_rendered()
         run = RunIdentity.of(context)

@@ -37,12 +37,12 @@ def backfill_dag(
     A run that is not of a backfill, as the scheduler makes them for any DAG with a schedule, is skipped.
     Assign the DAG to a global name, so that Airflow finds it.
 
-    :param dag_id: of the DAG.
-    :param application_id: of the live application.
+    :param dag_id: id of the DAG.
+    :param application_id: id of the live application.
     :param application: path of the application file.
     :param schedule: cron expression whose intervals are processed, usually the live DAG's.
     :param outputs: the topic to write in place of each one that the topology writes.
-    :param timezone: of the cron expression.
+    :param timezone: time zone of the cron expression.
     :param dag_arguments: further arguments of the DAG, e.g. ``start_date``, ``tags``, ``default_args``.
     :param batch: further arguments of
         :func:`~airflow_kstreams.operators.incremental_batch.incremental_batch`.

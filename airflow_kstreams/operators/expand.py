@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_kstreams.batch.expand.processor_plan import CopiedSource
 
-#: How often to log how far the copies are.
+#: Seconds between two log lines on the progress of the copies.
 _TELL_SECONDS = 30.0
 
 __all__ = ["ExpandPartitionsOperator", "ExpandProcessorsOperator"]
@@ -36,11 +36,11 @@ class ExpandPartitionsOperator(ApplicationOperator):
     partitions as it is.
 
     :param application_id: the application that reads the topic. (templated)
-    :param topic: the topic. (templated)
+    :param topic: name of the topic. (templated)
     :param partitions: total number of partitions that the topic gets. (templated)
     :param kafka_conn_id: connection to Kafka; its user may alter the topic. (templated)
     :param settings: application settings by their dotted names, as the runs have them. (templated)
-    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.reports.PartitionsResult`.
 
     >>> from airflow.sdk import DAG
@@ -95,16 +95,16 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
     goes on where the last try stopped, and succeeds at once when the processors are there. The task refuses
     an impossible number before it changes anything.
 
-    :param application_id: the application. (templated)
+    :param application_id: id of the application. (templated)
     :param processors: total number of processors that the subtopology gets. (templated)
     :param subtopology: id of the subtopology; not needed where only one keeps state. (templated)
-    :param rate: changelog records per second to read; as fast as it goes unless given. (templated)
+    :param rate: changelog records per second to read; without a limit unless given. (templated)
     :param parallel: number of old processors whose state the task copies at the same time. (templated)
     :param wait: whether to go on until a run has taken over. Such a task must not come before the run in its
         own DAG: each would wait for the other.
     :param kafka_conn_id: connection to Kafka; its user may alter and write the changelogs. (templated)
     :param settings: application settings by their dotted names, as the runs have them. (templated)
-    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.reports.ProcessorsResult`.
 
     >>> from airflow.sdk import DAG
@@ -177,7 +177,7 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
         return processors_result(done)
 
     def _progress(self, found: Sequence[CopiedSource]) -> None:
-        """Log now and then how far the copies are; a task that was killed copies no more."""
+        """Log the progress of the copies now and then; a task that was killed copies no more."""
         from airflow_kstreams.batch.expand.processor_plan import copied_of
 
         self.refuse_when_killed("all state was copied")

@@ -1,4 +1,4 @@
-"""Makes the first step of a run, which freezes where it stops, and the last, the finished marker, and lays
+"""Makes the first step of a run, which freezes its stop offsets, and the last, the finished marker, and lays
 out all steps as one task group. The step between the two, on Spark, is in ``run_topology.py``.
 """
 
@@ -47,7 +47,8 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
     leaves them as they are. If an earlier run did not finish, its slice stays first in line, and
     :class:`RunTopologyOperator` completes it before this run's own.
 
-    :param application_id: names the consumer group and the internal topics. (templated)
+    :param application_id: id of the application, from which its consumer group and internal topics get their
+        names. (templated)
     :param application: path of the application file, which defines ``topology()``. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names, e.g. ``{"processing.guarantee":
@@ -56,8 +57,8 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
-    :param kwargs: as for every operator: ``task_id``, ``retries``, ... but no ``outlets``: nothing is
-        complete yet.
+    :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ... but no ``outlets``: no
+        output is complete yet.
     :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
     :raises ConfigError: there are outlets.
     """
@@ -148,7 +149,8 @@ class FinishRunOperator(ReportsLineage, RunOperator):
     It refuses unless every input and intermediate partition is committed up to its stop offset. Executed
     again, it finds the run finished and changes nothing.
 
-    :param application_id: names the consumer group and the internal topics. (templated)
+    :param application_id: id of the application, from which its consumer group and internal topics get their
+        names. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
     :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
@@ -156,12 +158,13 @@ class FinishRunOperator(ReportsLineage, RunOperator):
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
-        their calls. With False it fails then, though the run is finished and stays so, and says how many are
-        parked where and when they are due; its retry looks whether later runs have processed them.
-    :param kwargs: as for every operator: ``task_id``, ``retries``, ... The events of assets in ``outlets``
-        say which run it was and which offsets it processed
-        (:func:`~airflow_kstreams.hooks.reports.event_extra`); a backfill that writes other topics than
-        the live application does not update them.
+        their calls. With False it fails then, though the run is finished and stays so, and names the nodes,
+        the number of records and the time at which they are due; its retry looks whether later runs have
+        processed them.
+    :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ... The events of assets in
+        ``outlets`` name the run and the offsets that it processed
+        (:func:`~airflow_kstreams.hooks.reports.event_extra`); a backfill that writes other topics than the
+        live application does not update them.
     :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
     :raises RecordsParkedError: records are parked, and ``allow_parked`` is False.
     """
@@ -247,9 +250,10 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     by the next one with the same stop offsets. Other arguments reach the tasks through ``default_args``, too,
     e.g. ``env_vars`` and ``py_files`` of the tasks on Spark.
 
-    :param application_id: names the consumer group and the internal topics.
+    :param application_id: id of the application, from which its consumer group and internal topics get their
+        names.
     :param application: path of the application file, which defines ``topology()``.
-    :param group_id: of the task group.
+    :param group_id: id of the task group.
     :param kafka_conn_id: connection to Kafka.
     :param spark_conn_id: connection to Spark.
     :param settings: application settings by their dotted names.
@@ -264,8 +268,9 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
         topology writes, e.g. ``{"large-orders": "large-orders-backfilled"}``; without it ``airflow backfill
         create`` is refused by the first task. A topology that keeps state needs a DAG of its own, see
         :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
-    :param backfill_in_order: whether this is that DAG; every other run of it is then skipped.
-    :param allow_parked: as for :class:`~airflow_kstreams.operators.incremental_batch.FinishRunOperator`.
+    :param backfill_in_order: whether the DAG is made for such backfills; its other runs are then skipped.
+    :param allow_parked: whether ``finish_run`` succeeds though the run left records parked, see
+        :class:`~airflow_kstreams.operators.incremental_batch.FinishRunOperator`.
     :return: the task group.
     :raises ConfigError: the application's path is a template, and ``per_subtopology`` is True.
     :raises KStreamsError: ``per_subtopology`` is True, and the application file is wrong.

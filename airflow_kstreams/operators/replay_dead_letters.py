@@ -26,13 +26,14 @@ class ReplayDeadLettersOperator(ApplicationOperator):
     and ``limit`` leave stays for later replays.
 
     :param application_id: the application that wrote the dead letters. (templated)
-    :param where: only letters whose fields are equal to these texts: ``topic``, ``partition``, ``offset``,
-        ``node``, ``exception``, ``message``, ``key``, ``value.NAME`` for a field of JSON values. (templated)
+    :param where: field -> text that it must be equal to for a letter to come back: ``topic``, ``partition``,
+        ``offset``, ``node``, ``exception``, ``message``, ``key``, ``value.NAME`` for a field of JSON values.
+        (templated)
     :param limit: largest number of records to bring back. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
-    :param settings: application settings by their dotted names; ``errors.dead.letter.queue.topic.name`` says
-        which topic, if the application names one. (templated)
-    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :param settings: application settings by their dotted names; ``errors.dead.letter.queue.topic.name`` names
+        the topic, if the application does. (templated)
+    :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.reports.ReplayResult`.
 
     >>> from airflow.sdk import DAG
@@ -71,7 +72,7 @@ class ReplayDeadLettersOperator(ApplicationOperator):
         self.limit: Any = given(limit)
 
     def execute(self, context: Context) -> ReplayResult:
-        """Replay."""
+        """Bring the letters back."""
         from airflow_kstreams.batch.replay.replay import DeadLetterReplay
         from airflow_kstreams.batch.replay.selection import Selection
 

@@ -26,22 +26,23 @@ class ResetApplicationOperator(ApplicationOperator):
     A retry goes on with a reset that was interrupted, and finds one that is done: offsets are never shifted
     twice. Clear the task to reset again.
 
-    :param application_id: the application. (templated)
+    :param application_id: id of the application. (templated)
     :param input_topics: topics whose offsets are set: a list, or text with commas between. (templated)
-    :param intermediate_topics: your own topics that the application writes and reads; what is unread in them
-        is skipped. (templated)
+    :param intermediate_topics: your own topics that the application writes and reads; unread records in them
+        are skipped. (templated)
     :param internal_topics: internal topics to delete; all of them by default. (templated)
-    :param unread_topics: topics between subtopologies that the topology does not read any more: what no run
-        has read in them is given up; given alone, do nothing else. (templated)
+    :param unread_topics: topics between subtopologies that the topology does not read any more; records in
+        them that no run has read are given up. Given alone, the task does nothing else. (templated)
     :param offsets: the new offsets, by the name of one option of the command: ``{"to-datetime":
         "2026-01-31T00:00:00.000"}``, ``{"by-duration": "P1D"}``, ``{"shift-by": -100}``, ``{"to-offset":
         0}``, ``{"to-latest": True}``, ``{"from-file": "/path/to.csv"}``; by default to the earliest.
         (templated)
-    :param delete_stop_offsets: drop an unfinished run's slice, too; given without topics, do nothing else.
-    :param force: go on although the application is at work; its run is taken from it.
+    :param delete_stop_offsets: whether to drop an unfinished run's slice, too; given without topics, the task
+        does nothing else.
+    :param force: whether to go on although the application is at work; its run is taken from it.
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
-    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.reports.ResetResult`.
 
     >>> from airflow.sdk import DAG

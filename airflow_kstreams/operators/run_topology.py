@@ -73,7 +73,8 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
 
     A plain ``local[N]`` master gives up at the first failed task; ``local[N,4]`` retries as a cluster does.
 
-    :param application_id: names the consumer group and the internal topics. (templated)
+    :param application_id: id of the application, from which its consumer group and internal topics get their
+        names. (templated)
     :param application: path of the application file, which defines ``topology()``. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param spark_conn_id: connection to Spark. (templated)
@@ -87,10 +88,10 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
     :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
         their calls; False needs ``finish``. With False it fails then, though the run is finished and stays
-        so, and says how many are parked where and when they are due; its retry looks whether later runs have
-        processed them.
-    :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which say what the driver
-        runs. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
+        so, and names the nodes, the number of records and the time at which they are due; its retry looks
+        whether later runs have processed them.
+    :param kwargs: arguments of ``SparkSubmitOperator``, except ``application_args``, which tell the driver
+        its run. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
     :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
     :raises ConfigError: ``outlets`` or ``allow_parked=False`` is given, and the task does not finish the run.
     """
@@ -193,8 +194,8 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
     def submit_job(self, context: Context) -> str | None:
         """Submit, where the provider finds the driver again.
 
-        :param context: of the task.
-        :return: the driver, as its cluster manager names it.
+        :param context: context of the task.
+        :return: name of the driver in its cluster manager.
         """
         store = context.get("task_state_store")
         if store is not None:
@@ -206,15 +207,15 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         """Never take the end of an earlier driver for the end of the run: Kafka was asked before, and says
         that something is left to do.
 
-        :param status: the driver's state, in the cluster manager's words.
+        :param status: state of the driver, in the cluster manager's words.
         """
         return False
 
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
         """Wait for a driver, which may be one that an earlier try submitted.
 
-        :param external_id: the driver, as its cluster manager names it.
-        :param context: of the task.
+        :param external_id: name of the driver in its cluster manager.
+        :param context: context of the task.
         """
         if self._hook is not None:
             self._hook.follow(str(external_id))
@@ -311,7 +312,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
     ) -> RunResult:
         """Return a finished run, which needs no driver, if its work is this task's.
 
-        :raises ConfigError: it did other work.
+        :raises ConfigError: the run did other work.
         :raises RecordsParkedError: records that it left parked are not processed, and ``allow_parked`` is
             False.
         :raises TopologyError: it ran another topology, and the settings forbid that.
@@ -333,7 +334,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
 
     def _plan_here(self, work: ApplicationWork) -> TopologyPlan | None:
         """Load the topology, to compare it with the one that ran; None where this worker cannot: the file, or
-        what it imports, may be on the driver's machine only.
+        a module that it imports, may be on the driver's machine only.
         """
         if not Path(str(self.application)).is_file():
             return None

@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 LOAD_TIMEOUT_SECONDS = 60.0
 _LOADER = "airflow_kstreams.streams.topology.loader"
 _GRACE_SECONDS = 0.5
-#: How soon a killed task ends its wait. Airflow gives it five seconds.
+#: Longest time until a killed task ends its wait, in seconds. Airflow gives it five.
 _LOOK_SECONDS = 0.2
 
 
 class ApplicationOperator(Rendered, BaseOperator):
-    """Takes the arguments that say which application an operator works on.
+    """Takes the arguments for the application that an operator works on.
 
-    :param application_id: the application. (templated)
+    :param application_id: id of the application. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
     """
@@ -119,9 +119,9 @@ class RunOperator(ApplicationOperator):
 class ApplicationWork:
     """The application that an Airflow task works on, with its settings and its connection.
 
-    :param identity: of the dag run.
-    :param settings: of the application; in a backfill they have an application id of their own.
-    :param hook: of the Kafka connection.
+    :param identity: identity of the dag run.
+    :param settings: settings of the application; in a backfill they have an application id of their own.
+    :param hook: hook of the Kafka connection.
     """
 
     identity: RunIdentity
@@ -132,7 +132,8 @@ class ApplicationWork:
     def on_run(cls, operator: RunOperator, identity: RunIdentity) -> ApplicationWork:
         """Return the work on a run.
 
-        :raises ConfigError: as :func:`settings_of_run`, or a templated field cannot be read.
+        :raises ConfigError: a setting is wrong, as for :func:`settings_of_run`, or a templated field cannot
+            be read.
         :raises AirflowSkipException: the DAG is there for backfills, and the run is none.
         """
         operator.read_rendered()
@@ -171,8 +172,8 @@ class ApplicationWork:
         """Return the loader of the application file.
 
         :param application: path of the file.
-        :param log: gets what the file prints.
-        :param was_killed: says whether to give up, because the Airflow task was killed.
+        :param log: log that gets the lines that the file prints.
+        :param was_killed: returns whether to give up, because the Airflow task was killed.
         """
         return ApplicationLoader(
             application=application,
@@ -211,10 +212,10 @@ class ApplicationLoader:
     """Loads an application file in subprocesses.
 
     :param application: path of the application file.
-    :param log: gets what the file prints.
+    :param log: log that gets the lines that the file prints.
     :param timeout_seconds: time limit of one subprocess.
-    :param settings: may name the topics to write.
-    :param was_killed: says whether to give up, because the Airflow task was killed.
+    :param settings: settings of the application, which may name the topics to write.
+    :param was_killed: returns whether to give up, because the Airflow task was killed.
     """
 
     application: str
@@ -226,7 +227,7 @@ class ApplicationLoader:
     def plan(self, application_id: str) -> TopologyPlan:
         """Return the plan of the file's topology.
 
-        :param application_id: the application.
+        :param application_id: id of the application.
         :raises ReportedError: the file or its topology is wrong; with file and line.
         :raises TopologyError: loading took too long, or ended the process.
         :raises KilledError: the Airflow task was killed meanwhile.

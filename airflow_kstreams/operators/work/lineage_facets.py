@@ -1,5 +1,5 @@
-"""Reports what a run read and wrote: in the asset events of its task, and to OpenLineage, where Airflow's
-OpenLineage provider is installed.
+"""Reports the topics that a run read and wrote: in the asset events of its task, and to OpenLineage, where
+Airflow's OpenLineage provider is installed.
 
 Airflow writes the events of a task's outlets when the task has succeeded. So only a task that finishes a run
 may have outlets, and its events come after the finished marker.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.ports import ClusterPort
     from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: Names of the facets that only this package has.
+#: Names of the facets that are this package's own.
 RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
 
 
@@ -45,10 +45,10 @@ def announced(
 
     A cleared task writes the events again, with the same run id and offsets.
 
-    :param outlets: of the task; aliases are left alone, because their assets are not known.
-    :param summary: of the finished run.
-    :param settings: of the run.
-    :param for_backfills: whether the task is there for backfills, so that its outlets are the assets that
+    :param outlets: outlets of the task; aliases are left alone, because their assets are not known.
+    :param summary: summary of the finished run.
+    :param settings: settings of the run.
+    :param for_backfills: whether the task is made for backfills, so that its outlets are the assets that
         these write. The outlets of other tasks are those that the live application writes.
     :return: the outlets to update: none after a backfill that wrote other topics than these.
     """
@@ -65,7 +65,7 @@ def refuse_outlets(task_id: str, outlets: Sequence[Any]) -> None:
     """Refuse outlets of a task that does not finish the run: their events would come before the finished
     marker.
 
-    :raises ConfigError: there are some.
+    :raises ConfigError: the task has outlets.
     """
     if outlets:
         raise ConfigError(
@@ -89,7 +89,7 @@ class ReportsLineage:
     def remember(self, run: RunSummary | Slice | None, cluster: ClusterPort) -> None:
         """Keep the topics and offsets that the run reads and writes.
 
-        :param run: its summary, or its slice; None changes nothing.
+        :param run: summary or slice of the run; None changes nothing.
         :param cluster: the Kafka cluster of the run.
         """
         if run is not None:
@@ -103,8 +103,8 @@ class ReportsLineage:
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
         """Return topics in and out with offset ranges and counts; also when the task failed, as far as known.
 
-        :param task_instance: not needed.
-        :return: None without OpenLineage.
+        :param task_instance: the Airflow task; not needed.
+        :return: the facets; None without OpenLineage.
         """
         return _facets(self.application_id, self._lineage)
 

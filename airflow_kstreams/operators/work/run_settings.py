@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from airflow_kstreams.streams.plan import TopologyPlan
 
-#: The type of a backfill's dag runs, as Airflow says it.
+#: Airflow's name for the type of a backfill's dag runs.
 _BACKFILL = "backfill"
-#: What the dag run conf of a backfill calls it by.
+#: Key of the backfill's name in the conf of its dag runs.
 CONF_KEY = "backfill"
 
 
@@ -49,12 +49,12 @@ class RunIdentity:
 
     :param run_id: id of the dag run; also the run's id in Kafka.
     :param clear_number: number of times that the dag run was cleared.
-    :param try_number: of the Airflow task.
-    :param owner: names the task in messages.
+    :param try_number: number of the try of the Airflow task.
+    :param owner: name of the task for messages.
     :param interval_ms: data interval of the dag run, epoch milliseconds; None if it has none.
-    :param task: names the Airflow task among all, with its map index.
+    :param task: name of the Airflow task among all, with its map index.
     :param backfill: whether the dag run belongs to a backfill.
-    :param dag_id: the DAG.
+    :param dag_id: id of the DAG.
     :param backfill_name: the backfill's name, from its dag run conf under ``backfill``; empty without one.
     """
 
@@ -109,12 +109,14 @@ class RunIdentity:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Orders attempts of one run: the higher one claims the run."""
+        """The order among attempts of one run: the higher one claims the run."""
         return (self.clear_number, self.try_number)
 
     @property
     def work_id(self) -> str:
-        """Names what the task does beside runs: the same for all its tries, another once it is cleared."""
+        """The name of the task's work beside runs: the same for all its tries, another one once it is
+        cleared.
+        """
         return f"{self.task} {self.run_id} clear {self.clear_number}"
 
 
@@ -131,7 +133,7 @@ _AUTOSTOP = "autostop.at"
 def batch_settings(application_id: str, settings: Mapping[str, Any] | str | None) -> ApplicationSettings:
     """Check an operator's settings; ``autostop.at`` is ``eol`` unless given.
 
-    :param settings: by dotted name, or their JSON.
+    :param settings: settings by their dotted names, or their JSON.
     :raises ConfigError: a setting is wrong, asks for continuous mode (an Airflow task has an end), or belongs
         to backfills only.
     """
@@ -168,13 +170,14 @@ def settings_of_run(
 ) -> ApplicationSettings:
     """Return the settings, with the application id, that a dag run works with.
 
-    :param application_id: of the live application.
-    :param settings: of the live application, by dotted name, or their JSON.
-    :param outputs: topics that a backfill writes, by the topology's name for them, or their JSON.
-    :param in_order: whether the DAG is there for the backfills of a stateful topology.
+    :param application_id: id of the live application.
+    :param settings: settings of the live application by their dotted names, or their JSON.
+    :param outputs: the topology's name of a topic -> the topic that a backfill writes in its place; or their
+        JSON.
+    :param in_order: whether the DAG is made for the backfills of a stateful topology.
     :raises ConfigError: a setting is wrong; or the run is a backfill without outputs, or without the name
         that it needs.
-    :raises AirflowSkipException: the DAG is there for backfills, and the run is none.
+    :raises AirflowSkipException: the DAG is made for backfills, and the run is none.
     """
     live = batch_settings(application_id, settings)
     if not identity.backfill:
@@ -208,8 +211,8 @@ def backfill_id(
 ) -> str:
     """Return the application id of a backfill run.
 
-    :param application_id: of the live application.
-    :param written: topics that it writes, by the topology's name for them.
+    :param application_id: id of the live application.
+    :param written: the topology's name of a topic -> the topic that the run writes in its place.
     :raises ConfigError: the backfill needs a name and has none, or one that cannot name topics.
     """
     name = identity.backfill_name

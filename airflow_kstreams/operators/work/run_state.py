@@ -1,5 +1,5 @@
-"""Asks Kafka how far a run is and what its tasks have done, and refuses what does not fit an operator's
-end.
+"""Reads from Kafka the state of a run and the progress of its tasks, and refuses an operator's end that does
+not fit them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class FoundRun:
     """A run as one look at Kafka finds it.
 
-    :param run_id: the run.
-    :param facts: the application's ledger and metadata topic, as read.
+    :param run_id: id of the run.
+    :param facts: facts that the application's ledger and metadata topic gave when they were read.
     :param finished: the run's summary; None if it is not finished.
     """
 
@@ -42,8 +42,8 @@ class FoundRun:
     ) -> FoundRun:
         """Read the state of a run.
 
-        :param certain: whether to wait, bounded, for what open transactions hide. Without that a slice or a
-            finished task may be overlooked, which the driver then finds.
+        :param certain: whether to wait, bounded, for records that open transactions hide. Without that a
+            slice or a finished task may be overlooked, which the driver then finds.
         :raises KafkaClientError: the broker does not answer, or transactions stayed open for too long.
         """
         from airflow_kstreams.batch.evidence.run_facts import RunFacts
@@ -100,9 +100,9 @@ class FoundRun:
         """Name the tasks that are not at their stop offsets, or have not notified, of the first of some
         subtopologies that has such.
 
-        :param subtopologies: their ids, in topology order.
+        :param subtopologies: ids of the subtopologies, in topology order.
         :param certain: whether to wait, bounded, for offsets that are in open transactions.
-        :return: tasks as ``<subtopology>_<group>``; none without a slice, or of an empty one.
+        :return: ids of the tasks as ``<subtopology>_<group>``; none without a slice, or for an empty one.
         :raises UpstreamNotDoneError: a subtopology that was not asked for is not done.
         """
         from airflow_kstreams.batch.protocol.slice.stops import unfinished_groups
@@ -132,8 +132,8 @@ class FoundRun:
 def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
     """Return the subtopologies to run, in topology order.
 
-    :param subtopology: the only one that was asked for; None for all.
-    :raises ConfigError: the topology has no such one.
+    :param subtopology: id of the only one to run; None for all.
+    :raises ConfigError: the topology has no such subtopology.
     """
     ids = [sub.id for sub in slice_.plan.topology.subtopologies]
     if subtopology is None:
@@ -145,7 +145,7 @@ def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
 def refuse_unfinished(cluster: KafkaCluster, found: FoundRun, subtopologies: Sequence[int]) -> None:
     """Refuse to call subtopologies processed that are not, even if Spark ended well.
 
-    :param found: by a look that waited for open transactions.
+    :param found: the run, found by a look that waited for open transactions.
     :raises UpstreamNotDoneError: a subtopology before them is not done.
     :raises RunError: Kafka says that tasks are not at their stop offsets.
     """
@@ -162,7 +162,7 @@ def refuse_unfinished(cluster: KafkaCluster, found: FoundRun, subtopologies: Seq
 def refuse_parked(cluster: KafkaCluster, run: RunSummary) -> None:
     """Refuse a finished run as long as records that it left parked are not processed.
 
-    :raises RecordsParkedError: some are; the text says where, and when they are due.
+    :raises RecordsParkedError: some are not; the text names their nodes, and the time at which they are due.
     """
     from airflow_kstreams.batch.inspect.conditions import still_parked
     from airflow_kstreams.batch.ledger.ledger import read_ledger
