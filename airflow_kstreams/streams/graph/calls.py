@@ -1,5 +1,5 @@
-"""Defines what an asynchronous node calls, with which options, and how often, when and after which errors it
-calls again; nothing runs here.
+"""Defines the function that an asynchronous node calls, the options of its calls, and the policy by which a
+failed call is made again; nothing runs here.
 
 An operator whose trait ``calls`` is set binds through ``NodeContext.calls``.
 """
@@ -19,15 +19,15 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.internal_serdes import parked_keys, parked_records
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
-#: Which calls of a node may run at the same time, and what is promised of what they give.
+#: The calls of a node that may run at the same time, and the promised order of their results.
 #:
 #: - ``partition``: any; results leave in input order.
 #: - ``key``: at most one of each key, in input order.
 #: - ``unordered``: any; no order is promised in sinks of the user's own topics.
 CallOrder = Literal["partition", "key", "unordered"]
-#: Which of key and value.
+#: The parts of a record that a node passes on.
 HandedOn = frozenset[Literal["key", "value"]]
-#: Makes a context manager, asynchronous or not, whose object calls share.
+#: A function that makes a context manager, asynchronous or not, whose object calls share.
 ResourceFactory = Callable[[], Any]
 
 
@@ -46,15 +46,16 @@ class CallArguments(TypedDict, total=False):
 class CallOptions:
     """The options by which an asynchronous node calls its function.
 
-    :param max_in_flight: the most calls that run at once, in one task.
-    :param order: the order of its calls, see ``CallOrder``.
-    :param timeout_ms: a call that lasts longer is given up.
-    :param retry: the policy by which a failed call is made again; None: never.
-    :param threads: whether the function is a plain one, which runs on a thread.
-    :param resource: makes the context manager whose object the calls of a task share; None for none.
-    :param key_name: the node's name in idempotency keys; its own unless given.
-    :param implicit: whether the function was not written to be called so: a plain operator's, in a task with
-        several threads. It is offered nothing.
+    :param max_in_flight: most calls of a task that run at once.
+    :param order: order of the calls, see ``CallOrder``.
+    :param timeout_ms: milliseconds after which a call is given up.
+    :param retry: policy by which a failed call is made again; None for one call only.
+    :param threads: True if the function is a plain one, which runs on a thread.
+    :param resource: function that makes the context manager whose object the calls of a task share; None for
+        none.
+    :param key_name: the node's name in idempotency keys; empty for the node's own.
+    :param implicit: True for the function of a plain operator, which the engine runs on threads by itself: it
+        is given neither a call context nor a resource.
     """
 
     max_in_flight: int = 64
@@ -68,7 +69,7 @@ class CallOptions:
 
     @property
     def parks(self) -> bool:
-        """Whether records whose call failed are parked in a retry topic."""
+        """True if records whose call failed are parked in a retry topic."""
         return self.retry is not None and self.order != "partition"
 
 
@@ -76,12 +77,13 @@ class CallOptions:
 class CallSpec:
     """The function that a node calls, and the use of its answer.
 
-    :param function: the user's.
-    :param arguments: makes the positional arguments of a record's key and value.
-    :param hands_on: which of key and value the node passes on beside the answer.
-    :param buffers_output: whether the function is the engine's own: it takes ``context`` and ``resource``,
-        and returns buffered output.
-    :param with_context: whether the function is given the record's context; of plain operators only.
+    :param function: the user's function.
+    :param arguments: function that makes its positional arguments of a record's key and value.
+    :param options: options of the calls.
+    :param hands_on: the parts of the record, key or value, that the node passes on beside the answer.
+    :param buffers_output: True for a function of the engine: it takes ``context`` and ``resource``, and
+        returns buffered output.
+    :param with_context: True if the function of a plain operator is given the record's context.
     """
 
     function: Callable[..., Any]
@@ -93,12 +95,13 @@ class CallSpec:
 
 
 def checked_options(what: str, options: CallOptions, name: str | None) -> CallOptions:
-    """Refuse options of calls that cannot be, wherever they are given.
+    """Refuse options of calls that are not valid.
 
-    :param what: was given them, for the message: ``map_values_async``, or ``processor 'charge'``.
-    :param name: that the user gave the node; None if it is numbered.
+    :param what: the method or processor that was given them, for the message: ``map_values_async``, or
+        ``processor 'charge'``.
+    :param name: the node's name given by the user; None if it is numbered.
     :return: the options.
-    :raises TopologyError: one of them cannot be; it is named with the user's line.
+    :raises TopologyError: an option is not valid; the error names it and the user's line.
     """
     where = f"{what} at {call_site()}"
     for option in ("max_in_flight", "timeout_ms"):
@@ -126,31 +129,31 @@ def checked_options(what: str, options: CallOptions, name: str | None) -> CallOp
     return options
 
 
-#: What becomes of a record whose last call has failed.
+#: The fate of a record whose last call has failed.
 GivenUp = Literal["dead-letter", "fail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When a failed call is made again.
+    """The policy by which a failed call is made again.
 
     With order ``key`` and ``unordered`` the record is parked in the retry topic
-    ``<application id>-<name>-retry`` meanwhile, and what comes later of its key behind it; with order
-    ``partition`` it waits where it is, for ``retry.run.budget.ms`` at most (``docs/async.md``).
+    ``<application id>-<name>-retry`` meanwhile, with the later records of its key behind it; with order
+    ``partition`` it waits in its place, for ``retry.run.budget.ms`` at most (``docs/async.md``).
 
-    :param attempts: calls of a record, the first one included.
-    :param backoff_ms: between the first call's failure and the second call.
-    :param multiplier: by which that grows from call to call.
-    :param backoff_max_ms: what it grows to.
-    :param jitter: share, 0 to 1, of it that may be taken off; how much is drawn from the record and the
-        attempt, so that a repeated run waits as long.
-    :param errors: the classes of errors after which a call is made again; any other error is handled as
-        without a policy. The engine's own never are.
-    :param then: what becomes of a record whose last call has failed: ``dead-letter``, or ``fail`` the run.
-    :param max_parked: with so many records parked, a task chooses no more until some are done.
-    :param key_serde: of the keys that the node gets, where it is not known.
-    :param value_serde: of the values that the node gets, where it is not known.
-    :raises TopologyError: one of them cannot be.
+    :param attempts: most calls of a record, the first one included.
+    :param backoff_ms: milliseconds from the first call's failure to the second call.
+    :param multiplier: factor by which the wait grows from call to call.
+    :param backoff_max_ms: longest wait, in milliseconds.
+    :param jitter: largest share of the wait, 0 to 1, that is taken off it; the share is computed from the
+        record and the attempt, so that a repeated run waits as long.
+    :param errors: classes of errors after which a call is made again; any other error is handled as
+        without a policy. No call is made again after an error of the engine's own.
+    :param then: fate of a record whose last call has failed: ``dead-letter``, or ``fail`` the run.
+    :param max_parked: number of parked records at which a task chooses no more until some are done.
+    :param key_serde: serde of the keys that the node gets, where none is known.
+    :param value_serde: serde of the values that the node gets, where none is known.
+    :raises TopologyError: one of them is not valid.
 
     >>> import asyncio
     >>> from airflow_kstreams.streams import RetryPolicy
@@ -205,15 +208,15 @@ class RetryPolicy:
 
 
 def calls_again_after(policy: RetryPolicy, error: Exception | None) -> bool:
-    """Return whether a call is made again after an error, if it has calls left."""
+    """Return True if a call is made again after an error, provided that attempts are left."""
     return isinstance(error, policy.errors) and not isinstance(error, KStreamsError)
 
 
 def delay_after(policy: RetryPolicy, failures: int, drawn_from: str) -> int:
-    """Return how long to wait after a failure, in milliseconds.
+    """Return the milliseconds to wait after a failure.
 
-    :param failures: calls that have failed, from 1 on.
-    :param drawn_from: decides the jitter, with the number of failures.
+    :param failures: number of the record's calls that have failed, from 1 on.
+    :param drawn_from: text of the record, from which the jitter is computed together with ``failures``.
     """
     delay_ms = float(policy.backoff_ms)
     for _ in range(failures - 1):
@@ -226,16 +229,17 @@ def delay_after(policy: RetryPolicy, failures: int, drawn_from: str) -> int:
 
 
 def retry_store(node: str) -> str:
-    """Return the name of the store that a node's retry topic is the changelog of."""
+    """Return the name of the store whose changelog is the node's retry topic."""
     return f"{node}{RETRY_ENDING}"
 
 
 def retry_spec(node: str, keys: Serde, values: Serde, *, keys_changed: bool) -> RetryStoreSpec:
-    """Return the store of what a node parks.
+    """Return the spec of the store of the records that a node parks.
 
+    :param node: name of the node.
     :param keys: serde of the keys that the node gets.
-    :param values: serde of their values.
-    :param keys_changed: as ``RetryStoreSpec`` has it.
+    :param values: serde of the values that the node gets.
+    :param keys_changed: True if the node may get other keys than those of the consumed records.
     """
     return RetryStoreSpec(
         name=retry_store(node),

@@ -1,5 +1,5 @@
-"""Divides a topology into subtopologies, and finds which nodes of one take a table's changes, and where old
-values are needed.
+"""Divides a topology into subtopologies, and finds the nodes that take a table's changes, and those below
+which old values are needed.
 
 Rule: two nodes joined by an edge or by a store belong to one subtopology; a topic joins nothing, it orders:
 the subtopology that writes it runs before the one that reads it. Ids follow the build order of each
@@ -26,7 +26,7 @@ class Subtopology:
     """One connected component.
 
     :param id: its number, in build order.
-    :param nodes: in topological order.
+    :param nodes: its nodes, in topological order.
     :param stores: the stores its processors use, in build order.
     """
 
@@ -70,7 +70,7 @@ class _Union:
 def subtopologies(nodes: Sequence[Node], stores: Sequence[StoreSpec]) -> tuple[Subtopology, ...]:
     """Divide a topology into its connected components.
 
-    :param nodes: in an order where parents stand before children; the components keep it.
+    :param nodes: the nodes, parents before children; the components keep this order.
     """
     union = _Union()
     for node in nodes:
@@ -89,9 +89,10 @@ def subtopologies(nodes: Sequence[Node], stores: Sequence[StoreSpec]) -> tuple[S
 
 
 def handing_to_functions(nodes: Sequence[Node]) -> frozenset[str]:
-    """Return the nodes whose values go to more than sinks: to a function of the user's, or into a store.
+    """Return the names of the nodes whose values go to more than sinks: to a function of the user's, or into
+    a store.
 
-    :param nodes: in an order where parents stand before children.
+    :param nodes: the nodes, parents before children.
     """
     found: set[str] = set()
     for node in reversed(nodes):
@@ -105,7 +106,7 @@ def in_running_order(subs: Sequence[Subtopology]) -> tuple[Subtopology, ...]:
     """Order subtopologies so that every writer of a topic stands before its readers; by id where that leaves
     a choice.
 
-    :raises TopologyError: no such order exists; the cycle is named.
+    :raises TopologyError: no such order exists; the error names the cycle.
     """
     waiting = {sub.id: sub for sub in subs}
     ordered: list[Subtopology] = []
@@ -167,12 +168,14 @@ def _store(name: str) -> str:
 
 
 def _shared(writer: Subtopology, reader: Subtopology) -> str | None:
-    """Return a topic that one writes and the other reads."""
+    """Return the first topic by name that ``writer`` writes and ``reader`` reads; None if there is none."""
     return next(iter(sorted({*writer.sink_topics} & {*reader.source_topics})), None)
 
 
 def _upstream(sub: Subtopology, others: Iterable[Subtopology]) -> Subtopology | None:
-    """Return one that writes what ``sub`` reads, itself included."""
+    """Return a subtopology that writes a topic which ``sub`` reads; it may be ``sub`` itself. None if there
+    is none.
+    """
     return next((other for other in others if _shared(other, sub) is not None), None)
 
 
@@ -216,7 +219,7 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """The ways that changes of tables take in one subtopology.
+    """The nodes of one subtopology that deal with changes of tables.
 
     :param takers: names of the nodes that take changes.
     :param old_needed: names of the nodes below which old values are needed.
@@ -229,7 +232,7 @@ class TableChanges:
 def table_changes(nodes: Sequence[Node]) -> TableChanges:
     """Find the nodes that take changes of tables.
 
-    :param nodes: in topological order.
+    :param nodes: the subtopology's nodes, in topological order.
     """
     takers: set[str] = set()
     needed: set[str] = set()

@@ -38,7 +38,7 @@ from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.type_variables import K, V
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
 
-#: What becomes of a record that arrives at a node.
+#: The number of results of a record that arrives at a node.
 #:
 #: - ``kept``: the node passes it on once, to every child, or counts it as left out.
 #: - ``parted``: the node passes it on once, to one of its children, or counts it as left out.
@@ -56,32 +56,35 @@ OldValues = Literal["needs", "passes on", "ignores"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTraits:
-    """The facts of an operator that the engine uses; the defaults hold for a function of one record.
+    """The facts of an operator that the engine uses; the defaults fit a function of one record.
 
-    :param flow: the fate of a record. Each commit compares its counts with it.
-    :param passes_on: whether it does nothing but pass records on, and so binds to its children.
+    :param flow: number of results of a record. Each commit compares the node's counts with it.
+    :param passes_on: True if the operator does nothing but pass records on, and so binds to its children.
     :param calls: options of its calls, where calls run beside each other; it then binds through
         ``context.calls``. None for an operator that makes no such calls.
-    :param on_threads: makes the operator that calls the same function on threads, given how, where a task has
-        several; it may give None. None for an operator that stays on the task's own thread.
-    :param asks_for_commits: whether the node may ask for a commit behind a record.
+    :param on_threads: function that takes options of calls and returns the operator that calls the same
+        function on threads, or None if this one cannot; used where a task has several threads. None for an
+        operator that stays on the task's own thread.
+    :param asks_for_commits: True if the node may ask for a commit behind a record.
     :param old_values: its use of old values, if it takes a table's changes. None for an operator that
         takes values.
     :param global_table: the global table that it reads; None if it reads none.
-    :param held_back_ms: how far behind stream time what it gives may be dated, because it waits for stream
-        time; 0 if it gives each record at once. The end of a run holds back what lies below by that. None for
-        an operator that does not go by stream time: what it gives is dated as what it got.
-    :param free_times: whether a user's code goes by stream time here, and dates what it gives as it likes;
-        windows below need the grace for that.
-    :param redates: whether it dates records anew, so that no cut of a run by time says anything of them.
+    :param held_back_ms: most milliseconds by which its results may be dated behind stream time, because it
+        waits for stream time; 0 if it gives each record at once. At the end of a run, stream time of the
+        nodes below stays behind by that. None for an operator that does not go by stream time: a result has
+        the time of its record.
+    :param free_times: True if a user's code goes by stream time here, and dates its results as it likes;
+        windows below need a grace for that.
+    :param redates: True if it gives records new timestamps, so that the end of a run's data interval bounds
+        none of them.
     :param stores_of_user: names of the stores in which a user's code keeps entries, under keys of its own
-        choice; ``all`` for all those of the node.
-    :param windows: the window of each store that keeps an entry for each window, by the store's name. Entries
-        of other windows would be misread.
-    :param windows_go: whether a window may be deleted before it closes: a session that grows, or an aggregate
+        choice; ``all`` for all stores of the node.
+    :param windows: name of a store with an entry for each window -> its windows. Entries of other windows
+        would be misread.
+    :param windows_go: True if a window may be deleted before it closes: a session that grows, or an aggregate
         that becomes None.
-    :param closing: when the windows of a store are given by this node, which holds them back, by the store's
-        name.
+    :param closing: name of a store whose windows this node holds back -> the time at which the node gives
+        them.
     """
 
     flow: Flow = "free"
@@ -102,7 +105,7 @@ class OperatorTraits:
 
 @runtime_checkable
 class Operator(Protocol):
-    """Says what a processor node does with a record. Implementations are frozen dataclasses.
+    """The work of a processor node on a record. Implementations are frozen dataclasses.
 
     The closure that ``bind`` makes must take ``(key, value, _node=<the node's name>)``: the default argument
     lets an error's traceback show at which node it happened, at no cost per record.
@@ -121,16 +124,16 @@ class Operator(Protocol):
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task.
 
-        :param forward: hands a record to every child.
+        :param forward: function that hands a record to every child.
         :param context: the task's services for this node.
-        :param children: child name -> hands a record to that child only.
+        :param children: child name -> function that hands a record to that child only.
         :raises TopologyError: the operator does what its traits do not say.
         """
         ...
 
 
-#: ``partitioner(topic, key, value, partitions)`` gives the partition of a result among so many, from 0 on;
-#: None leaves it to the key.
+#: ``partitioner(topic, key, value, partitions)`` gives the partition of a result, from 0 to
+#: ``partitions - 1``; None leaves it to the key.
 Partitioner = Callable[[str, K, V, int], int | None]
 
 
@@ -138,11 +141,14 @@ Partitioner = Callable[[str, K, V, int], int | None]
 class SourceNode:
     """Reads topics.
 
-    :param name: unique in the topology.
-    :param topics: the topics, logical names (see :class:`Topology`).
-    :param timestamps: where the records' timestamps come from; None for the records' own.
-    :param pattern: of the topics' names, a regular expression; empty if they are named. What stands for it is
-        the only topic until the topics that match are known (``streams/topic_patterns.py``).
+    :param name: name of the node, unique in the topology.
+    :param topics: logical names of the topics (see :class:`Topology`).
+    :param key_serde: serde of keys.
+    :param value_serde: serde of values.
+    :param timestamps: extractor of the records' timestamps; None for the records' own.
+    :param pattern: regular expression of the topics' names; empty if they are named. A placeholder of the
+        pattern is the only topic until the matching topics are known (``streams/topic_patterns.py``).
+    :param site: the user's file and line.
     """
 
     name: str
@@ -156,9 +162,13 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorNode:
-    """Runs an operator on what its parents forward.
+    """Runs an operator on the records that its parents forward.
 
-    :param stores: names of the stores it is connected to.
+    :param name: name of the node, unique in the topology.
+    :param parents: names of its parents.
+    :param operator: the operator.
+    :param stores: names of the stores that it is connected to.
+    :param site: the user's file and line.
     """
 
     name: str
@@ -170,9 +180,15 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode:
-    """Writes what its parents forward to one topic, partitioned as Java's producer would, or by a function.
+    """Writes the records that its parents forward to one topic.
 
-    :param partitioner: the function; None for Java's way.
+    :param name: name of the node, unique in the topology.
+    :param parents: names of its parents.
+    :param topic: logical name of the topic.
+    :param key_serde: serde of keys.
+    :param value_serde: serde of values.
+    :param partitioner: function that gives a record's partition; None to choose it as Java's producer does.
+    :param site: the user's file and line.
     """
 
     name: str
@@ -190,7 +206,7 @@ _NO_TRAITS = OperatorTraits()
 
 
 def traits_of(node: Node) -> OperatorTraits:
-    """Return the traits of a node's operator; of a source and of a sink the defaults."""
+    """Return the traits of a node's operator; the defaults for a source or a sink."""
     return node.operator.traits if isinstance(node, ProcessorNode) else _NO_TRAITS
 
 
@@ -200,7 +216,7 @@ def options_of(node: Node) -> CallOptions | None:
 
 
 def global_tables_of(nodes: Iterable[Node]) -> dict[str, GlobalTableDef]:
-    """Return the global tables that some nodes read, by topic."""
+    """Return the global tables that these nodes read: topic -> table."""
     tables = (traits_of(node).global_table for node in nodes)
     return {table.topic: table for table in tables if table is not None}
 
@@ -222,10 +238,11 @@ _Holder = TypeVar("_Holder", bound=SourceNode | SinkNode | StoreSpec | GlobalTab
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SerdeOfTopic:
-    """A serde that an operator uses by itself, for what stands inside the records of an internal topic.
+    """A serde that an operator itself uses for objects inside the records of an internal topic.
 
-    :param topic: logical name.
-    :param side: whether it is for keys or for values.
+    :param topic: logical name of the topic.
+    :param side: ``key`` or ``value``.
+    :param serde: the serde.
     """
 
     topic: str
@@ -236,8 +253,9 @@ class SerdeOfTopic:
 def bound_to(topic: str, holder: _Holder) -> _Holder:
     """Return a source, sink or store spec with the serdes to use for a topic.
 
-    :param topic: real name; a source of several topics is bound once for each.
-    :raises ConfigError: what a serde needs is not installed or not configured.
+    :param topic: the topic's real name; a source of several topics is bound once for each.
+    :param holder: the source, sink, store spec or global table.
+    :raises ConfigError: a library that a serde needs is not installed, or a serde is not configured.
     """
     key_serde = holder.key_serde.bound(topic, "key")
     value_serde = holder.value_serde.bound(topic, "value")
@@ -252,8 +270,8 @@ def bound_operator(
     """Return an operator with bound specs and serdes in place of those that it, or an operator inside it, was
     defined with.
 
-    :param specs: the bound specs of the task's stores, by name.
-    :param real_topic: gives the real name of a topic of the topology.
+    :param specs: store name -> its bound spec.
+    :param real_topic: function that gives the real name of a topic's logical name.
     """
     unbound: Any = operator
     bound: dict[str, Any] = {}

@@ -2,8 +2,8 @@
 them.
 
 A closure per node costs a call per node and record. So an operator may make its closure of lines of code
-(:class:`LoopCode`, ``NodeContext.written``). The task compiles what the nodes wrote into one function, see
-``runtime/sources_and_sinks.py``, and compiles a node's lines alone into its closure, for wherever a loop
+(:class:`LoopCode`, ``NodeContext.written``). The task compiles the lines of the nodes into one function, see
+``runtime/sources_and_sinks.py``, and compiles a node's lines alone into its closure, for places where a loop
 cannot hold them.
 
 Rule: the lines see variables and names that ``LoopCode`` gave, nothing else: no text of a user ever becomes
@@ -22,15 +22,16 @@ from airflow_kstreams.streams.graph.store_specs import GlobalEntries
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.serde.base import Serde, Side
 
-#: What a node may change of the record context for what lies below it.
+#: The parts of the record context that a node may change for the nodes below it.
 Changeable = Literal["timestamp_ms", "replaced_headers"]
 
 
 class Encoding(NamedTuple):
-    """Names an object that is made into bytes, for messages.
+    """The object that a serde makes into bytes, for messages.
 
-    :param side: of the record.
-    :param topic: the topic that it is written to, its real name.
+    :param side: side of the record: ``key`` or ``value``.
+    :param topic: real name of the topic that it is written to.
+    :param serde: the serde.
     """
 
     side: Side
@@ -38,7 +39,9 @@ class Encoding(NamedTuple):
     serde: Serde
 
     def unfit(self, given: object) -> str:
-        """Return a text that the serde does not take an object, with the object's type, not the object."""
+        """Return the message that the serde does not take an object; it holds the object's type, not the
+        object.
+        """
         kind = type(given).__qualname__
         return f"the {self.side} for topic {self.topic!r}, of type {kind}, does not fit {self.serde!r}"
 
@@ -46,9 +49,9 @@ class Encoding(NamedTuple):
 class LoopCode(Protocol):
     """The text of a function while nodes write it.
 
-    :ivar record: expression for the consumed record that led to what is processed, or None.
-    :ivar timestamp_ms: expression for the timestamp of what is processed.
-    :ivar headers: expression for its headers.
+    :ivar record: expression for the consumed record of the current record, or for None.
+    :ivar timestamp_ms: expression for the current record's timestamp.
+    :ivar headers: expression for the current record's headers.
     """
 
     record: str
@@ -58,7 +61,8 @@ class LoopCode(Protocol):
     def name(self, held: object, hint: str) -> str:
         """Return the name under which the function finds an object.
 
-        :param hint: what the name begins with, an identifier.
+        :param held: the object.
+        :param hint: beginning of the name, an identifier.
         """
         ...
 
@@ -69,29 +73,30 @@ class LoopCode(Protocol):
     def line(self, text: str, encodes: tuple[str, Encoding] | None = None) -> None:
         """Write a statement, or a line of one.
 
-        :param encodes: what the line makes into bytes: the variable that holds it, and what for.
+        :param encodes: (variable of the object that the line makes into bytes, description for messages);
+            None if the line makes no bytes.
         """
         ...
 
     def place(self, *, for_closures: bool = False) -> None:
-        """Write how the record context is set to what is processed.
+        """Write lines that set the record context to the current record.
 
-        :param for_closures: whether only nodes that run as closures need it here.
+        :param for_closures: True if only nodes that run as closures need it here.
         """
         ...
 
     def block(self, head: str) -> AbstractContextManager[None]:
-        """Write a compound statement's head; what is written meanwhile is its body.
+        """Write a compound statement's head; the lines written in the ``with`` block are its body.
 
-        :param head: without the colon.
+        :param head: the statement's first line, without the colon.
         """
         ...
 
     def changed(self, attribute: Changeable, variable: str) -> AbstractContextManager[None]:
         """Write a change of the timestamp or the headers that the lines in the body see.
 
-        :param attribute: of the record context.
-        :param variable: holds the new one.
+        :param attribute: attribute of the record context that changes.
+        :param variable: name of the variable that holds the new timestamp or headers.
         """
         ...
 
@@ -100,33 +105,38 @@ class LoopCode(Protocol):
         ...
 
     def count_left_out(self, rule: Rule) -> None:
-        """Write that the node being written leaves a record out."""
+        """Write a line that counts a record as left out by the node whose lines are being written."""
         ...
 
     def count_written(self, topic: str) -> None:
-        """Write that a sink sends a record.
+        """Write a line that counts a record as written by a sink.
 
-        :param topic: real name.
+        :param topic: the topic's real name.
         """
         ...
 
     def serialized(self, variable: str, serde: Serde, serialize: Callable[[Any], bytes] | None = None) -> str:
         """Return the expression for a variable's bytes, None where it holds None.
 
-        :param serialize: called in place of the serde's own function.
+        :param serialize: function to call in place of the serde's own.
         """
         ...
 
     def has_bytes(self, variable: str, data: str, serde: Serde) -> None:
-        """Remember the variable that holds the bytes of another one's object."""
+        """Note that a variable holds the bytes of another variable's object.
+
+        :param variable: name of the object's variable.
+        :param data: name of the variable of its bytes.
+        :param serde: serde that made the bytes.
+        """
         ...
 
     def forward(self, key: str, value: str, to: str | None = None) -> None:
-        """Write what the children of the node do with a key and a value.
+        """Write the lines of the node's children for a key and a value.
 
-        :param key: variable that holds it.
-        :param value: variable that holds it.
-        :param to: the only child meant.
+        :param key: name of the variable that holds the key.
+        :param value: name of the variable that holds the value.
+        :param to: name of the only child that gets them; None for all children.
         """
         ...
 
@@ -137,22 +147,22 @@ class LoopCode(Protocol):
         ...
 
 
-#: Writes what a node does with a key and a value, given the variables that hold them.
+#: Writes the lines of a node, given the code and the names of the variables that hold key and value.
 WriteCode = Callable[[LoopCode, str, str], None]
 
-#: Writes what becomes of the answer of a node's function, given the variables that hold key and value, and
-#: the expression of the answer, which the lines evaluate once.
+#: Writes the lines that use the answer of a node's function, given the code, the names of the variables that
+#: hold key and value, and the expression of the answer, which the lines evaluate once.
 WriteAnswer = Callable[[LoopCode, str, str, str], None]
 
 
-#: How a node hands a key and a value to its children (a leaf has none).
+#: Hands a key and a value to the children of a node (a leaf has none).
 Forward = Callable[[Any, Any], None]
 
 
 def ignore_updates(key: Any, value: Any) -> None:
     """Ignore a table's update that a node has no use for.
 
-    A node that binds to this function lets its parent know that it need not emit for its sake.
+    A parent whose child binds to this function need not emit updates for it.
     """
 
 
@@ -161,7 +171,7 @@ class CurrentRecord(Protocol):
 
     record: Record | None
     timestamp_ms: int
-    #: Headers that a processor gave its result, None to inherit the record's.
+    #: Headers that a processor gave its result; None for those of the consumed record.
     replaced_headers: Headers | None
     #: The store whose cached entries are being emitted, for messages; empty for none.
     emitting: str
@@ -176,50 +186,59 @@ class WallClock(Protocol):
 
     @property
     def now_ms(self) -> Callable[[], int]:
-        """Give the time, epoch milliseconds."""
+        """A function that gives the time, epoch milliseconds."""
         ...
 
     def every(self, interval_ms: int, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Call back every so often; the returned function cancels that."""
+        """Call back at an interval.
+
+        :param interval_ms: milliseconds from one call to the next.
+        :param callback: function that takes the time, epoch milliseconds.
+        :return: function that cancels the timer.
+        """
         ...
 
 
-#: A moment that never comes: timestamps are signed 64-bit numbers, and one more than the largest is none.
+#: A time that never comes: one more than the largest timestamp, a signed 64-bit number.
 NEVER = 2**63
 
 
 class StreamTimer(Protocol):
-    """Calls back once when a node's stream time reaches a moment; made by ``NodeContext.stream_timer``."""
+    """Calls back once when a node's stream time reaches a set time; made by ``NodeContext.stream_timer``."""
 
     def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
-        """Arm the timer for a moment, in place of an earlier one; None disarms it.
+        """Arm the timer, in place of an earlier setting.
 
-        The callback comes with the record that brings the node's stream time to ``due_ms`` or past it; a
-        moment already reached counts with the next record.
+        The callback comes with the record that brings the node's stream time to ``due_ms`` or past it; for a
+        time already reached it comes with the next record.
 
-        :param needed_ms: the moment at which it gives something, ``due_ms`` or later: a run is worth it
-            though no record comes, and stream time stands there as it calls back, if what is below can tell.
-            What is only cleared away can wait for a record.
+        :param due_ms: stream time of the callback, epoch milliseconds; None disarms the timer.
+        :param needed_ms: stream time, ``due_ms`` or later, from which the callback gives a result. A run is
+            worth it then though no record comes, and the callback sees this stream time if nodes below can
+            tell the difference. None for a callback that gives nothing, e.g. one that only deletes expired
+            entries: it can wait for a record.
         """
         ...
 
     def end(self) -> None:
-        """Disarm the timer for good, and have it forgotten."""
+        """Disarm the timer for good."""
         ...
 
     def reached_ms(self) -> int:
-        """Return the node's stream time, or the moment to which the end of a run is bringing it."""
+        """Return the node's stream time, or the time to which the end of a run is bringing it; epoch
+        milliseconds.
+        """
         ...
 
 
 class TableView(Protocol):
-    """A table of a task, as other nodes read it."""
+    """A task's table for other nodes to read."""
 
     def get(self, key: Any, child: str | None) -> tuple[Any, int] | None:
         """Return (value, timestamp_ms) of a key, None if it is not in the table.
 
-        :param child: the table's child on the way to the node that asks, which then sees the table as this
-            child has been given it; None for the table as it is now.
+        :param child: name of the table's child on the way to the node that asks, for the table with the
+            changes that this child has been given so far; None for the table with all changes.
         """
         ...
 
@@ -231,7 +250,7 @@ class NodeContext(Protocol):
     task_id: str
     #: Name of the node being bound.
     node: str
-    #: The task's tables by the names of their nodes; full when nodes are opened.
+    #: Name of a table's node -> the table; complete when nodes are opened.
     tables: dict[str, TableView]
 
     @property
@@ -241,24 +260,24 @@ class NodeContext(Protocol):
 
     @property
     def old_needed(self) -> bool:
-        """Whether a node below this one needs old values."""
+        """True if a node below this one needs old values."""
         ...
 
     @property
     def alone(self) -> bool:
-        """Whether a source decodes what the node gets for this node alone, so that nothing else holds it."""
+        """True if a source decodes records for this node alone, so that nothing else holds them."""
         ...
 
     @property
     def hands_to_functions(self) -> bool:
-        """Whether what the node forwards goes to more than sinks: what it keeps must then be another
-        object.
+        """True if the node's results go to more than sinks: an object that the node keeps must then not be
+        the one that it forwards.
         """
         ...
 
     @property
     def goes_on(self) -> bool:
-        """Whether the task goes on after an error of this node, without the record."""
+        """True if the task goes on after an error of this node, without the record."""
         ...
 
     @property
@@ -275,8 +294,8 @@ class NodeContext(Protocol):
         ...
 
     def on_open(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the start: after the stores are restored, before the first record, in
-        topological order.
+        """Register a callback for the time after the stores are restored and before the first record;
+        callbacks run in topological order of their nodes.
         """
         ...
 
@@ -289,7 +308,7 @@ class NodeContext(Protocol):
         ...
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the orderly end of the task, the end of its run; it may forward."""
+        """Register a callback for the orderly end of the task, at the end of its run; it may forward."""
         ...
 
     def stream_time(self) -> Callable[[], int]:
@@ -304,48 +323,52 @@ class NodeContext(Protocol):
         """Return a function that gives the time by which the windows of a store are open, closed or late: the
         stream time, but for windows that were closed under less grace. Call this while binding.
 
-        :param store: keeps the windows; of this node alone.
-        :param open_ms: for how long after the moment it ages from a window takes records.
-        :param stream_time: the result of :meth:`stream_time`, and the result here while nothing differs.
+        :param store: name of the store of the windows; no other node uses it.
+        :param open_ms: milliseconds for which a window takes records, from the time at which its age begins.
+        :param stream_time: the result of :meth:`stream_time`; also returned here unless the times differ.
         """
         ...
 
     def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         """Make a timer on the node's stream time, while binding.
 
-        :param callback: gets the stream time; may set ``record_context.timestamp_ms`` and forward;
-            ``record_context.record`` is None meanwhile.
-        :param behind: whether it comes behind the record that brings stream time to its moment, with the
-            record's stream time; else it comes ahead of it.
+        :param callback: function that takes the stream time; it may set ``record_context.timestamp_ms`` and
+            forward; ``record_context.record`` is None meanwhile.
+        :param behind: True if the callback comes behind the record that brings stream time to the timer's
+            time, with the record's stream time; False if it comes ahead of the record.
         """
         ...
 
     def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
-        """Make the closure of a node that writes what it does as lines, which a loop may then hold too; while
+        """Make the closure of a node that is written as lines, which a loop may then hold too; while
         binding.
 
-        :param forward: that ``bind`` was given, where the closure hands what the lines forward to all.
-        :param children: those that ``bind`` was given.
-        :return: the closure; a function around it counts as another one, whose lines are not known.
+        :param write: function that writes the lines.
+        :param forward: the function that ``bind`` was given: it takes the results of the lines for all
+            children.
+        :param children: the children that ``bind`` was given.
+        :return: the closure. Do not wrap it in a function: the engine would not find its lines.
         """
         ...
 
     def answered(
         self, write: WriteAnswer, forward: Forward, children: Mapping[str, Forward]
     ) -> Callable[[Any, Any, Any], None]:
-        """Make of lines what takes key, value and answer of an asynchronous node's calls, for :meth:`calls`;
-        while binding.
+        """Make, of lines, the function for :meth:`calls` that takes key, value and answer of an asynchronous
+        node's calls; while binding.
 
-        :param forward: that ``bind`` was given.
-        :param children: those that ``bind`` was given.
+        :param write: function that writes the lines.
+        :param forward: the function that ``bind`` was given.
+        :param children: the children that ``bind`` was given.
         """
         ...
 
     def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
-        """Return the beginnings of a function that forwards at commit points, when there is no record.
+        """Return the code of a function that forwards at commit points, when there is no record, for the
+        caller to complete.
 
-        :param children: those that ``bind`` was given.
-        :param timestamp_ms: expression for the timestamp of what the function forwards.
+        :param children: the children that ``bind`` was given.
+        :param timestamp_ms: expression for the timestamp of the function's results.
         """
         ...
 
@@ -354,7 +377,7 @@ class NodeContext(Protocol):
 
         The node's own closure has it anyway; this is for user functions that timers call.
 
-        :param run: as the node's own closure.
+        :param run: function of key and value, as the node's own closure.
         """
         ...
 
@@ -366,8 +389,10 @@ class NodeContext(Protocol):
     ) -> Forward:
         """Make the closure of an asynchronous node, while binding: it starts a call and does not wait.
 
-        :param give: gets key, value and what the function returned, when the record has its turn again.
-        :param failed: gets the error of a call that failed, in place of the processing error handler.
+        :param spec: the function to call, with its options.
+        :param give: function that takes key, value and the call's answer, when the record has its turn again.
+        :param failed: function that takes the error of a failed call, in place of the processing error
+            handler.
         """
         ...
 
@@ -392,14 +417,15 @@ class ProcessorServices(NodeContext, Protocol):
         ...
 
     def send_target(self, topic: str) -> Any:
-        """Return where and how to send to a topic by name, a ``SendTarget``."""
+        """Return the ``SendTarget`` of a topic: its real name and serdes."""
         ...
 
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
     ) -> None:
-        """Produce a record to a topic, its real name, with the timestamp and headers of the moment.
+        """Produce a record to a topic, with the timestamp and headers of the current record.
 
-        :param placed_by: the bytes that decide its partition, where those of the key do not.
+        :param topic: the topic's real name.
+        :param placed_by: bytes that decide the partition; None for those of the key.
         """
         ...

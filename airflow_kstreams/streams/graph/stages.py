@@ -1,19 +1,19 @@
 """Divides a subtopology into stages at its asynchronous nodes (``docs/internals/async.md``), and chooses the
 nodes that run on threads.
 
-Rule: what an asynchronous node gives belongs to the stage behind its own. A node is in the same stage as its
-parents give in, or a later one: the first that its ways and stores allow if its results lead to an
-asynchronous node, or if it shares a store with a node of which that holds; else the last. Nodes that share a
-store are in the same stage, so that each sees the store as of the record that the stage has come to.
+Rule: the results of an asynchronous node begin in the stage behind its own. A node is in the stage in which
+its parents' results begin, or in a later one: the first that its edges and stores allow if its results lead
+to an asynchronous node, or if it shares a store with a node of which that holds; else the last. Nodes that
+share a store are in the same stage, so that each sees the store as of the record that the stage has come to.
 
-Invariant: stages never fall along an edge, and rise behind an asynchronous node. So a stage can run a record
-as soon as those before it have, and needs nothing of a later one.
+Invariant: along an edge the stage never becomes lower, and behind an asynchronous node it becomes higher. So
+a stage can run a record as soon as the stages before it have, and needs nothing of a later one.
 
 Rule of threads (``num.threads.per.task``): a node whose operator has the trait ``on_threads`` runs on
 threads, as an asynchronous node whose calls are plain functions; a processor does if it declares itself fit.
-What leaves the task is the same. A node stays as it is where its calls would let nodes above it go further
-than a topology allows: where a store is used on both sides of it, and where a processor below it may ask for
-a commit while something above it keeps a store.
+The task's results are the same. A node stays on the task's own thread where its calls would let nodes above
+it get further than a topology allows: where a store is used on both sides of it, and where a processor below
+it may ask for a commit while a node above it keeps a store.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, options_of
 class Stages:
     """The stages of one subtopology.
 
-    :param of: stage of each node, by name.
-    :param gives_in: stage in which what it forwards begins, by name.
+    :param of: node name -> its stage.
+    :param gives_in: node name -> stage in which its results begin.
     :param last: number of the last stage; 0 if there is no asynchronous node.
     """
 
@@ -50,7 +50,7 @@ class Stages:
 def stages_of(nodes: Sequence[Node]) -> Stages:
     """Find the stages of a subtopology.
 
-    :param nodes: in topological order.
+    :param nodes: the subtopology's nodes, in topological order.
     :raises TopologyError: a store is used above an asynchronous node and below it.
     """
     calling = {node.name for node in nodes if options_of(node) is not None}
@@ -67,7 +67,7 @@ def stages_of(nodes: Sequence[Node]) -> Stages:
 
 
 def _sharing(nodes: Sequence[Node]) -> Mapping[str, tuple[str, ...]]:
-    """Return the nodes of each store, in topological order."""
+    """Return store name -> names of the nodes that use it, in topological order."""
     users: dict[str, list[str]] = {}
     for node in nodes:
         for store in connected_stores(node):
@@ -78,7 +78,7 @@ def _sharing(nodes: Sequence[Node]) -> Mapping[str, tuple[str, ...]]:
 def _first_stages(
     nodes: Sequence[Node], calling: Iterable[str], sharing: Mapping[str, Sequence[str]]
 ) -> dict[str, int]:
-    """Return the first stage in which each node can be."""
+    """Return node name -> the first stage in which it can be."""
     stage = {node.name: 0 for node in nodes}
     calls = {*calling}
     changed = True
@@ -113,7 +113,7 @@ def _leading(
         leading.add(name)
         waiting += above[name]
         waiting += [other for store in stores[name] for other in sharing[store]]
-    # Every record is decoded when it is chosen.
+    # Sources belong to stage 0: every record is decoded when it is chosen.
     return frozenset(leading | {node.name for node in nodes if not parents(node)})
 
 
@@ -139,10 +139,10 @@ def _store_on_both_sides(store: str, nodes: Sequence[Node], calling: Iterable[st
 
 
 def on_threads(nodes: Sequence[Node], calls: CallOptions) -> tuple[Node, ...]:
-    """Return a subtopology's nodes, those that can on threads.
+    """Return a subtopology's nodes, with operators that run on threads wherever a node can.
 
-    :param nodes: in topological order.
-    :param calls: how they are called.
+    :param nodes: the subtopology's nodes, in topological order.
+    :param calls: options of the calls on threads.
     """
     found = list(nodes)
     keeping = _reached(nodes, {node.name for node in nodes if connected_stores(node)})
@@ -164,8 +164,13 @@ def on_threads(nodes: Sequence[Node], calls: CallOptions) -> tuple[Node, ...]:
 
 
 def _allowed(nodes: Sequence[Node], calling: Mapping[int, Node], places: Sequence[int]) -> int:
-    """Return how many of the first places may call at once. What a topology does not allow it does not allow
-    with more of them either, so the number is found by doubling and halving.
+    """Return the largest number n such that the nodes at the first n of ``places`` may all run on threads.
+
+    If the topology refuses n, it refuses any larger number, so the number is found by doubling and halving.
+
+    :param nodes: the subtopology's nodes, in topological order.
+    :param calling: index of a node -> the node with an operator that runs on threads.
+    :param places: indexes of the candidates, in topological order.
     """
     fits, fails, step = 0, len(places) + 1, 1
     while fails - fits > 1:
@@ -185,7 +190,7 @@ def _allowed(nodes: Sequence[Node], calling: Mapping[int, Node], places: Sequenc
 
 
 def _reached(nodes: Sequence[Node], names: set[str]) -> set[str]:
-    """Return the nodes at or below some."""
+    """Return the names of the given nodes and of all nodes below them."""
     reached = set(names)
     for node in nodes:
         if not reached.isdisjoint(parents(node)):
@@ -194,7 +199,7 @@ def _reached(nodes: Sequence[Node], names: set[str]) -> set[str]:
 
 
 def _leading_to(nodes: Sequence[Node], names: set[str]) -> set[str]:
-    """Return the nodes at or above some."""
+    """Return the names of the given nodes and of all nodes above them."""
     above: Mapping[str, tuple[str, ...]] = {node.name: parents(node) for node in nodes}
     leading = set(names)
     for node in reversed(nodes):

@@ -20,7 +20,7 @@ from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import nearest
 from airflow_kstreams.streams.type_variables import K, V
 
-#: Where a store keeps its entries.
+#: The place in which a store keeps its entries.
 Storage = Literal["memory", "rocksdb"]
 
 
@@ -29,16 +29,18 @@ Storage = Literal["memory", "rocksdb"]
 class StoreSpec(Generic[K, V]):
     """A state store to make, one instance per task.
 
-    :param name: unique in the topology; names the changelog ``<application id>-<name>-changelog``.
-    :param key_serde: of keys.
-    :param value_serde: of values.
-    :param logged: whether the store has a changelog (without one its content does not survive the run).
-    :param cached: whether a table operator emits once per dirty key and commit point, rather than per record.
-    :param storage: where entries live: ``memory``, or ``rocksdb`` for more of them than memory holds
-        (needs the extra ``rocksdb``).
+    :param name: name of the store, unique in the topology; its changelog is called
+        ``<application id>-<name>-changelog``.
+    :param key_serde: serde of keys.
+    :param value_serde: serde of values.
+    :param logged: True for a store with a changelog; without one its content does not survive the run.
+    :param cached: True if a table operator emits once for each changed key and commit point, False if it
+        emits with every record.
+    :param storage: place of the entries: ``memory``, or ``rocksdb`` for more entries than memory holds (needs
+        the extra ``rocksdb``).
     :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
-    :raises TopologyError: one of them is unknown to Kafka, or would break the changelog, e.g.
-        ``cleanup.policy=delete``; a serde is none; there is no such storage.
+    :raises TopologyError: a setting is unknown to Kafka, or would break the changelog, e.g.
+        ``cleanup.policy=delete``; a serde is no serde; there is no such storage.
 
     >>> class Basket(Processor):
     ...     def init(self, context):
@@ -93,7 +95,7 @@ class StoreSpec(Generic[K, V]):
 class WindowStoreSpec(StoreSpec[K, V]):
     """A store of one value per key and window start.
 
-    :param retention_ms: how long an entry is kept after its window's start, in stream time.
+    :param retention_ms: milliseconds of stream time for which an entry is kept after its window's start.
     """
 
     retention_ms: int
@@ -106,7 +108,7 @@ class WindowStoreSpec(StoreSpec[K, V]):
 class SessionStoreSpec(StoreSpec[K, V]):
     """A store of one value per key and session.
 
-    :param retention_ms: how long an entry is kept after its session's end, in stream time.
+    :param retention_ms: milliseconds of stream time for which an entry is kept after its session's end.
     """
 
     retention_ms: int
@@ -119,11 +121,11 @@ class SessionStoreSpec(StoreSpec[K, V]):
 class VersionedStoreSpec(StoreSpec[K, V]):
     """A store of the versions of each key's value, each valid from its own time to that of the next one.
 
-    What such a store keeps is written in :mod:`airflow_kstreams.streams.state.stores.versioned_store`. A
+    The rule of such a store stands in :mod:`airflow_kstreams.streams.state.stores.versioned_store`. A
     table that is kept in one emits with every record.
 
-    :param history_ms: how far back the store can be asked, in time before the newest record that it was
-        given. What is older than that is not put any more.
+    :param history_ms: milliseconds before the newest record's time back to which the store can be asked. It
+        takes no record that is older than that.
     :raises TopologyError: the history is negative, or the store is cached.
 
     >>> rates = VersionedStoreSpec(
@@ -168,7 +170,7 @@ class RetryStoreSpec(StoreSpec):
 
     :param input_keys: serde of the keys that the node gets.
     :param input_values: serde of the values that the node gets.
-    :param keys_changed: whether the node may get other keys than those of the records that were consumed.
+    :param keys_changed: True if the node may get other keys than those of the consumed records.
     """
 
     input_keys: Serde
@@ -184,7 +186,7 @@ class JoinStoreSpec(StoreSpec):
     """A store of the elements that one side of a windowed join keeps for the other: several per key, each
     with its time.
 
-    :param retention_ms: how long an element is kept after its own time, in stream time.
+    :param retention_ms: milliseconds of stream time for which an element is kept after its own time.
     """
 
     retention_ms: int
@@ -193,7 +195,7 @@ class JoinStoreSpec(StoreSpec):
     type: ClassVar[str] = "join"
 
 
-#: Of ``org.apache.kafka.common.config.TopicConfig`` and the two of replication quotas.
+#: Settings of ``org.apache.kafka.common.config.TopicConfig``, and the two of replication quotas.
 TOPIC_SETTINGS = frozenset(
     {
         "cleanup.policy",
@@ -233,12 +235,12 @@ TOPIC_SETTINGS = frozenset(
     }
 )
 
-#: Start the names of settings that only brokers of one maker know.
+#: Beginnings of the names of settings that only brokers of one maker know.
 _MAKERS = ("automq.", "confluent.", "redpanda.", "warpstream.")
 
 
 def is_topic_setting(name: str) -> bool:
-    """Return whether a topic may have a setting of this name.
+    """Return True if a topic may have a setting of this name.
 
     >>> is_topic_setting("segment.ms"), is_topic_setting("segment.msec")
     (True, False)
@@ -246,7 +248,7 @@ def is_topic_setting(name: str) -> bool:
     return name in TOPIC_SETTINGS or name.startswith(_MAKERS)
 
 
-#: Setting -> the only value it may have, and why.
+#: Setting -> (the only value that it may have, the reason).
 _OWNED: Mapping[str, tuple[str, str]] = {
     "cleanup.policy": ("compact", "deleting by time or size would take entries from the store"),
     "retention.ms": ("-1", "entries must not expire while the store holds them"),
@@ -260,9 +262,9 @@ _OWNED: Mapping[str, tuple[str, str]] = {
 def check_changelog_configs(store: str, configs: Mapping[str, str], *, logged: bool, where: str) -> None:
     """Refuse settings that no topic has, and those that would break a store's changelog.
 
-    :param store: its name.
+    :param store: the store's name.
     :param configs: setting -> value.
-    :param logged: whether the store has a changelog.
+    :param logged: True if the store has a changelog.
     :param where: the user's file and line.
     :raises TopologyError: there is no such setting, it may not have this value, or there is no changelog.
     """
@@ -287,7 +289,7 @@ def check_changelog_configs(store: str, configs: Mapping[str, str], *, logged: b
             )
 
 
-#: For errors of processors, which ask for stores.
+#: The remedy where a processor asks for a global table as for a store.
 NO_GLOBAL_TABLE = "a global table is no store: join the stream with it ahead of the processor"
 
 
@@ -295,9 +297,12 @@ NO_GLOBAL_TABLE = "a global table is no store: join the stream with it ahead of 
 class GlobalTableDef:
     """A topic that every task sees whole, as a table.
 
-    :param topic: its name in Kafka.
-    :param storage: the place where a process keeps it.
-    :param name: that the user gave, empty for none.
+    :param topic: the topic's name in Kafka.
+    :param key_serde: serde of keys.
+    :param value_serde: serde of values.
+    :param storage: place in which a process keeps the entries.
+    :param name: the table's name given by the user; empty for none.
+    :param site: the user's file and line.
     """
 
     topic: str
@@ -312,7 +317,7 @@ class GlobalTableDef:
 
     @property
     def node_names(self) -> tuple[str, str]:
-        """The names of its source and its table where a topology is described, as in Kafka Streams."""
+        """The names of its source and its table in a description of the topology, as in Kafka Streams."""
         return f"{self.name or self.topic}-source", self.name or f"{self.topic}-table"
 
 
@@ -320,5 +325,5 @@ class GlobalEntries(Protocol):
     """The entries of a global table, as bytes; nothing changes them while a task runs."""
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, None if there is none."""
+        """Return the value of a key, None if the table does not hold the key."""
         ...
