@@ -248,7 +248,7 @@ class FixedKey:
         except UncopyableError as error:
             raise TopologyError(
                 f"{self._where}: {error}, and process_values compares each key with what is forwarded",
-                fix="give the class a __deepcopy__, or use process(...)",
+                fix="give the class a __deepcopy__ and an __eq__, or use process(...)",
             ) from error
 
     def _place(self) -> str:

@@ -196,6 +196,13 @@ WALKS = [
         [("a", 2), ("b", 1)],
     ),
     walked(
+        "map_batches.OpenBatch._failure",
+        {},
+        (lambda b: out(b.stream("in").map_batches(lambda rows: rows.nothing), key_serde=TEXT), {}),
+        (lambda b: out(b.stream("in").map_batches(lambda rows: rows), key_serde=TEXT), {}),
+        COPIED,
+    ),
+    walked(
         "error_handling._unwritten: mend the sink's serdes or its input",
         {},
         (lambda b: out(b.stream("in").map_values(str), value_serde=WHOLE), {}),

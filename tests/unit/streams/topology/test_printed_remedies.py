@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
 from airflow_kstreams.streams import (
@@ -687,6 +688,19 @@ RUNNING = [
         COPIED,
     ),
     walked("processor_outputs.ProcessorOutputs.child", process(ToChild), process(Forwarding), COPIED),
+    walked(
+        "map_batches.map_batches_operator: write pa.schema",
+        lambda b: b.stream("in").map_batches(lambda t: t, schema=pa.schema([("value", pa.int64())])),
+        lambda b: (
+            b.stream("in")
+            .map_batches(
+                lambda t: t,
+                schema=pa.schema([("key", pa.string()), ("value", pa.int64()), ("timestamp_ms", pa.int64())]),
+            )
+            .send_to("out", key_serde=TEXT, value_serde=JSON)
+        ),
+        COPIED,
+    ),
     walked(
         "map_batches.map_batches_operator: give 1 or more",
         lambda b: b.stream("in").map_batches(lambda t: t, batch_size=0),
