@@ -52,8 +52,6 @@ _POSITION_BYTES = POSITION.size
 #: First byte of a changelog value.
 WAITS = b"\x01"
 WAITS_NOT = b"\x00"
-#: Remedy for a value that does not fit.
-FIX = "give the join the serdes of its streams; after a change of format, a new name"
 
 #: A period is at least a second, so that short windows do not remove elements one by one.
 SHORTEST_PERIOD_MS = 1_000
@@ -77,7 +75,7 @@ class JoinStore:
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
         self._position = POSITION.unpack_from
-        self.stored_values = StoredValues(spec, fix=FIX)
+        self.stored_values = StoredValues(spec, joins=True)
         self.serialize_key = key_serializer(spec)
         self.deserialize_key = key_deserializer(spec)
         #: Copy values; None if these never change.

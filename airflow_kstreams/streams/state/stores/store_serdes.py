@@ -48,7 +48,6 @@ _TIMESTAMP = struct.Struct(">q")
 timestamp_bytes = _TIMESTAMP.pack
 #: Offset of the value.
 VALUE_OFFSET = _TIMESTAMP.size
-FIX = "give the store the serde of its objects; after a change of format, a new name"
 #: Of marshal's formats the last one whose bytes do not depend on which parts of an object are one object.
 _WITHOUT_REFERENCES = 2
 _CONTAINERS = (dict, list, tuple, set, frozenset)
@@ -150,17 +149,19 @@ class StoredValues:
     An error of the engine that a serde raises, such as an unreachable registry, is passed on unchanged.
 
     :param spec: name and serdes.
-    :param fix: remedy for a value that does not fit.
+    :param joins: whether it is a join's, which has the serdes of its streams.
     :param put: returns the user's object of a stored value, for messages.
     :ivar kept: types of values that need not be read back.
     """
 
-    __slots__ = ("_fix", "_put", "_spec", "kept")
+    __slots__ = ("_joins", "_put", "_spec", "kept")
 
-    def __init__(self, spec: StoreSpec, *, fix: str = FIX, put: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, spec: StoreSpec, *, joins: bool = False, put: Callable[[Any], Any] | None = None
+    ) -> None:
         self._spec = spec
         self._put = put
-        self._fix = fix
+        self._joins = joins
         self.kept = kept_types(spec.value_serde)
 
     def serialize(self, key: bytes, value: Any) -> bytes:
@@ -214,8 +215,8 @@ class StoredValues:
         raise StoreSerdeError(
             f"{self._place(key)}: found a value of type {_type_name(value)} that {self._spec.value_serde!r} "
             "does not give back as it was: a later run would restore another value",
-            fix=f"give the store a serde that keeps the types inside the value, {serde}, and a new name if "
-            "it has a changelog already; or put what its serde gives back",
+            fix=f"put what its serde gives back; or give the store a serde that keeps the types inside the "
+            f"value, {serde}, and if it has state already, another name, under which it begins empty",
         )
 
     def error(self, key: bytes, what: str, error: Exception, value: Any = None) -> StoreSerdeError:
@@ -229,9 +230,11 @@ class StoredValues:
         if self._put is not None and value is not None:
             value = self._put(value)
         kind = "" if value is None else f" (type {_type_name(value)})"
+        given = "join the serdes of its streams" if self._joins else "store the serde of its objects"
         return StoreSerdeError(
             f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: {_text_of(error, value)}",
-            fix=self._fix,
+            fix=f"give the {given}; if it has state of another format, that format's, or another name, under "
+            "which it begins empty",
         )
 
     def _place(self, key: bytes) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams import AsyncProcessor, CallContext, Serde, StoreSpec
+from airflow_kstreams.streams import AsyncProcessor, CallContext, RetryPolicy, Serde, StoreSpec
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.remedies import walked
@@ -65,12 +65,16 @@ async def same(value: Any) -> Any:
     return unwrapped(value)
 
 
+def _maker(made: Any) -> Callable[[bytes], Any]:
+    return lambda data: made(int(data))
+
+
 #: Of what is held, in an object.
 HELD = {
     made: Serde(
         id=made.__name__,
         serialize=lambda value: b"%d" % unwrapped(value),
-        deserialize=lambda data, made=made: made(int(data)),
+        deserialize=_maker(made),
     )
     for made in (Locked, Copied, int)
 }
@@ -231,6 +235,20 @@ def above_table(b: Any) -> Any:
     return out(asked.group_by_key(key_serde=TEXT, value_serde=JSON).count(store="n").to_stream())
 
 
+#: How long a run may stand still here.
+STALL: Settings = {"run.stall.timeout.ms": 30_000, "retry.run.budget.ms": 10_000}
+
+
+def patient(longest_ms: int) -> RetryPolicy:
+    return RetryPolicy(backoff_max_ms=longest_ms, key_serde=TEXT, value_serde=JSON)
+
+
+def asking(b: Any, **options: Any) -> Any:
+    return out(
+        b.stream("in").map_values_async(same, order="key", name="ask", **{"timeout_ms": 5_000, **options})
+    )
+
+
 class ByStreamTime(Forwarding):
     """Forwards a record each so often in stream time.
 
@@ -344,6 +362,36 @@ WALKS = [
         "resources.Resources._enter",
         (calling(AskingResource, resource=object), {}),
         (calling(AskingResource, resource=one), {}),
+        COPIED,
+    ),
+    walked(
+        "call_nodes.refuse_long_calls",
+        (lambda b: asking(b, timeout_ms=60_000), STALL),
+        (lambda b: asking(b, timeout_ms=5_000), STALL),
+        COPIED,
+    ),
+    walked(
+        "call_nodes.refuse_long_calls",
+        (lambda b: asking(b, timeout_ms=60_000), STALL),
+        (lambda b: asking(b, timeout_ms=60_000), {"run.stall.timeout.ms": 100_000}),
+        COPIED,
+    ),
+    walked(
+        "call_nodes._refuse_long_retries",
+        (lambda b: asking(b, retry=patient(60_000)), STALL),
+        (lambda b: asking(b, retry=patient(5_000)), STALL),
+        COPIED,
+    ),
+    walked(
+        "call_nodes._refuse_long_retries",
+        (lambda b: asking(b, retry=patient(5_000)), {**STALL, "retry.run.budget.ms": 60_000}),
+        (lambda b: asking(b, retry=patient(5_000)), {**STALL, "retry.run.budget.ms": 6_000}),
+        COPIED,
+    ),
+    walked(
+        "call_nodes._refuse_long_retries",
+        (lambda b: asking(b, retry=patient(60_000)), STALL),
+        (lambda b: asking(b, retry=patient(60_000)), {"run.stall.timeout.ms": 100_000}),
         COPIED,
     ),
     # == time

@@ -39,7 +39,7 @@ class Scene:
     :param ahead_ms: how far the second record is dated ahead.
     """
 
-    def __init__(self, value: bytes = b"2", ahead_ms: int = 0, **out: str) -> None:
+    def __init__(self, value: bytes = b"2", ahead_ms: int = 0, **out: Any) -> None:
         self.kafka = InMemoryKafka(clock=ManualClock(now_ms=NOW_MS))
         self.kafka.create_topic("in")
         self.kafka.create_topic("out", **out)
@@ -58,7 +58,7 @@ class Scene:
             settings={"settle.ms": 0, **(settings or {})},
         ).run("one")
         return [
-            (record.key().decode("latin-1") if record.key() else None, json.loads(record.value() or b"null"))
+            ((record.key() or b"").decode("latin-1"), json.loads(record.value() or b"null"))
             for topic in ("out", "side")
             for record in self.kafka.records(topic)
         ]

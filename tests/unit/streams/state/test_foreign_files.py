@@ -23,6 +23,7 @@ from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValu
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import _MARK
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
+from tests.support.remedies import walked
 from tests.support.topology.records import FakeRecord
 from tests.support.topology.task_life import SPEC, Life
 
@@ -195,7 +196,9 @@ def _one_by_one(store: RocksDBKeyValueStore, entries: dict[str, int]) -> dict[st
     return {key: store.get(key) for key in entries}
 
 
-@pytest.mark.parametrize("damage", ["removed", "an older copy", "a flipped bit"])
+@pytest.mark.parametrize(
+    "damage", ["removed", "an older copy", walked("rocksdb_files.StoreFiles.read", "a flipped bit")]
+)
 def test_runs_count_right_whatever_became_of_their_files(tmp_path: Path, damage: str) -> None:
     kafka = InMemoryKafka()
     for topic in ("in", "out"):

@@ -27,7 +27,6 @@ from typing import Any
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.join_store import (
-    FIX,
     POSITION,
     SHORTEST_PERIOD_MS,
     WAITS,
@@ -81,7 +80,7 @@ class RocksDBJoinStore:
         self.period_ms = max(SHORTEST_PERIOD_MS, spec.retention_ms // 8)
         self.stream_time: Callable[[], int] = lambda: -1
         self.late_time = self.stream_time
-        self.stored_values = StoredValues(spec, fix=FIX)
+        self.stored_values = StoredValues(spec, joins=True)
         self.serialize_key = key_serializer(spec)
         self.deserialize_key = key_deserializer(spec)
         #: Values are read from bytes, so nothing else holds them.
