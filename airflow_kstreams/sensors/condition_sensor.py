@@ -18,6 +18,7 @@ from airflow_kstreams.batch.inspect.conditions import (
     RunFinished,
     StopOffsetsReached,
     condition_to_json,
+    never_run,
     why_not,
 )
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
@@ -142,7 +143,7 @@ class ConditionSensor(Rendered, BaseSensorOperator):
                 return event["result"]
             case "timeout":
                 condition = self.condition()
-                why = _still_parked(condition, self.kafka_conn_id)
+                why = _seen_at_the_end(condition, self.kafka_conn_id)
                 detail = f"; {why}" if why else ""
                 raise AirflowSensorTimeout(
                     f"Timed out after {self.timeout:g} s of waiting for {condition}{detail}"
@@ -153,15 +154,14 @@ class ConditionSensor(Rendered, BaseSensorOperator):
         raise outcome_of(error)
 
 
-def _still_parked(condition: Condition, kafka_conn_id: str) -> str:
-    """Describe the run's parked records, or why Kafka gives no answer; the sensor has timed out either
-    way.
+def _seen_at_the_end(condition: Condition, kafka_conn_id: str) -> str:
+    """Say that the application has never run, or describe the run's parked records, or why Kafka gives no
+    answer; the sensor has timed out either way.
     """
-    if not isinstance(condition, RunFinished) or condition.allow_parked:
-        return ""
     try:
         with ClusterView(KafkaHook(kafka_conn_id).cluster()) as view:
-            return condition.still_parked(view)
+            parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""
+            return parked or never_run(condition, view)
     except KStreamsError as error:
         return error.cause
 

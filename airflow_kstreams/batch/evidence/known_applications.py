@@ -3,6 +3,9 @@
 Rule: an application is known by its committed offsets, its metadata topic, its ledger or its dead-letter
 topic. A reset, which lists the internal topics, knows one by those, too, and raises the same error. The ids
 in the remedy are those of applications that have a ledger.
+
+Commands that look for what runs have left refuse an unknown id. Where a first run may still come, for doctor
+and sensors, it is said together with the ids that are spelt alike.
 """
 
 from __future__ import annotations
@@ -22,9 +25,18 @@ def refuse_unknown_application(admin: AdminPort, application_id: str) -> None:
 
     :raises ConfigError: with the known ids that are spelt alike.
     """
-    topics, own = admin.topic_names(), ProtocolTopics(application_id)
-    if not topics.intersection((*own.protocol, own.dead_letters)) and application_id not in admin.group_ids():
+    topics = admin.topic_names()
+    if not has_topics(application_id, topics) and application_id not in admin.group_ids():
         raise unknown_application(application_id, topics)
+
+
+def has_topics(application_id: str, topics: Collection[str]) -> bool:
+    """Tell whether one of the topics that runs of an application make first is there.
+
+    :param topics: names of all topics of the cluster.
+    """
+    own = ProtocolTopics(application_id)
+    return not {*own.protocol, own.dead_letters}.isdisjoint(topics)
 
 
 def unknown_application(application_id: str, topics: Collection[str]) -> ConfigError:
@@ -32,11 +44,18 @@ def unknown_application(application_id: str, topics: Collection[str]) -> ConfigE
 
     :param topics: names of all topics of the cluster.
     """
-    known = [topic.removesuffix(_LEDGER) for topic in sorted(topics) if topic.endswith(_LEDGER)]
-    close = difflib.get_close_matches(application_id, known, n=3, cutoff=0.6)
-    alike = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
     return ConfigError(
         f"there is no application {application_id!r} on this cluster: no committed offsets, no metadata "
         "topic, no ledger, no internal topics",
-        fix=f"correct --application-id{alike} or --bootstrap-server",
+        fix=f"correct --application-id{ids_alike(application_id, topics)} or --bootstrap-server",
     )
+
+
+def ids_alike(application_id: str, topics: Collection[str]) -> str:
+    """Return the ids of known applications that are spelt alike as a question in brackets, empty without any.
+
+    :param topics: names of all topics of the cluster.
+    """
+    known = [topic.removesuffix(_LEDGER) for topic in sorted(topics) if topic.endswith(_LEDGER)]
+    close = difflib.get_close_matches(application_id, known, n=3, cutoff=0.6)
+    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""

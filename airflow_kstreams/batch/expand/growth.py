@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions, with_boundaries
@@ -186,11 +187,13 @@ def grow_topic(
 def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
     """Return the topology of the last run.
 
-    :raises ConfigError: there is no such run, or its topology has a partition grouper of its user's own.
+    :raises ConfigError: there is no such run, the cluster has nothing of the application, or the topology
+        has a partition grouper of its user's own.
     """
     app = session.application_id
     last = RunFacts(app, ledger, session.read_metadata(None, wait_ms=0)).last_work
     if last is None:
+        refuse_unknown_application(session.admin, app)
         raise ConfigError(
             f"application {app!r} has no run yet, or was reset: nothing says which topics it reads",
             fix="correct the application's id or the address; or let it run once, whether anything is new or "

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.known_applications import has_topics, ids_alike
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
@@ -189,6 +190,13 @@ class ClusterView:
                 fix="create it, or correct its name",
             )
         return described_partitions(found, found)
+
+    def ids_alike(self, application_id: str) -> str | None:
+        """Return the known ids that are spelt like an application's, as a question in brackets that may be
+        empty; None if the cluster has topics of the application itself. Committed offsets are not asked for.
+        """
+        topics = self._shared_admin().topic_names()
+        return None if has_topics(application_id, topics) else ids_alike(application_id, topics)
 
     def new_records(
         self,

@@ -237,28 +237,34 @@ def _inputs_seen(
     check_application_id(application_id)
     facts = view.facts(application_id)
     ledger, held = facts.ledger, facts.under_way
-    return ledger, held, view.partitions(topics or _inputs_of_last_run(application_id, ledger, held))
+    return ledger, held, view.partitions(topics or _inputs_of_last_run(view, application_id, ledger, held))
 
 
-def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None) -> Collection[str]:
+def _inputs_of_last_run(
+    view: ClusterView, application_id: str, ledger: Ledger, held: Slice | None
+) -> Collection[str]:
     if held is not None:
         return sorted({part.topic for part in held.inputs})
     if ledger.current_continuous is not None:
         return ledger.current_continuous.plan.topology.inputs
     last = ledger.newest_entry
     if last is None:
+        alike = view.ids_alike(application_id) or ""
         raise ConfigError(
             f"application {application_id!r} has not run yet, so its input topics are not known",
-            fix="name them: topics=[...]",
+            fix=f"name them: topics=[...]; or correct application_id{alike}",
         )
     return sorted(last.input_topics)
 
 
 def why_not(condition: Condition, view: ClusterView) -> str:
-    """Return the reasons for which a condition does not hold yet: the records that are parked, the owner of
-    the application's lease, and the time of its last renewal; empty when there are none. One look cannot say
-    whether the owner is alive.
+    """Return the reasons for which a condition does not hold yet: that the cluster has no topics of the
+    application, the records that are parked, the owner of the application's lease, and the time of its last
+    renewal; empty when there are none. One look cannot say whether the owner is alive.
     """
+    unknown = never_run(condition, view)
+    if unknown:
+        return unknown
     parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""
     ledger = view.ledger(condition.application_id)
     lease = ledger.held_lease
@@ -267,6 +273,15 @@ def why_not(condition: Condition, view: ClusterView) -> str:
     renewed = iso_of(ledger.lease_written_ms)
     owner = f"{lease.owner} holds the lease for run {lease.owner_run_id} and renewed it last at {renewed}"
     return f"{parked}; {owner}" if parked else owner
+
+
+def never_run(condition: Condition, view: ClusterView) -> str:
+    """Return a text if no run of the application has begun on the cluster, with the ids that are spelt alike;
+    else an empty one. Its first run may still come.
+    """
+    app = condition.application_id
+    alike = view.ids_alike(app)
+    return "" if alike is None else f"no run of application {app!r} has begun on this cluster{alike}"
 
 
 def condition_to_json(condition: Condition) -> Json:

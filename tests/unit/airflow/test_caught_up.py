@@ -112,7 +112,7 @@ def test_continuous_application_is_caught_up_as_soon_as_it_has_committed() -> No
 def test_application_without_a_run_needs_its_topics_named(scene: ResetScene) -> None:
     with pytest.raises(ConfigError, match="has not run yet") as refused:
         _caught_up(scene)
-    assert refused.value.fix == "name them: topics=[...]"
+    assert refused.value.fix == "name them: topics=[...]; or correct application_id"
 
 
 def test_condition_has_what_templates_gave() -> None:

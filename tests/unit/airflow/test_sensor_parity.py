@@ -167,6 +167,14 @@ def test_sensor_ends_alike_when_its_time_is_over(
     assert _ends("run", mode, **flag) == end
 
 
+@pytest.mark.promise("misspelt-applications-are-refused")
+def test_deferred_wait_that_timed_out_says_which_ids_are_spelt_alike(application: Application) -> None:
+    application.run("another")
+    sensor = RunFinishedSensor(task_id="wait", application_id="apq", run_id="one", timeout=5)
+    with pytest.raises(AirflowSensorTimeout, match=r"'apq' has begun on this cluster \(did you mean 'app'"):
+        sensor.execute_complete(_NO_CONTEXT, {"status": "timeout"})
+
+
 @pytest.mark.parametrize("mode", _MODES)
 @pytest.mark.parametrize("when", ["looking", "reading its parameters"])
 @pytest.mark.parametrize(("flag", "end"), list(zip(_FLAGS, _ENDS_OF_LASTING, strict=True)))

@@ -97,7 +97,7 @@ def test_settings_of_the_runs_are_taken(scene: Scene) -> None:
     [
         (["in", "--to", "1"], "app", 1, "topic in has 2 partitions, and a topic never loses any"),
         (["out", "--to", "4"], "app", 1, "does not read topic 'out', it only writes it"),
-        (["in", "--to", "4"], "other", 1, "application 'other' has no run yet"),
+        (["in", "--to", "4"], "other", 1, "there is no application 'other' on this cluster"),
         (["in"], "app", 2, "--to"),
         (["in", "--to", "0"], "app", 2, "--to"),
         (["in", "--to", "4", "--setting", "settle"], "app", 2, "NAME=VALUE"),

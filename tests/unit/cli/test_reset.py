@@ -306,11 +306,17 @@ def test_status_shows_lag_and_the_lease_that_is_not_held(scene: ResetScene) -> N
         ["dead-letters", "replay", "--dry-run"],
         ["dead-letters", "replay", "--dead-letter-topic", "letters"],
         ["reset", "--delete-stopoffsets"],
+        ["expand", "partitions", "in", "--to", "4"],
+        ["expand", "processors", "--to", "4"],
+        ["expand", "abort"],
+        ["state", "counting.py", "counts"],
     ],
 )
 def test_misspelt_application_is_refused_with_the_ids_that_are_written_alike(
-    scene: ResetScene, command: list[str]
+    scene: ResetScene, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("counting.py").write_text("from tests.support.kafka.reset_scene import counting as topology\n")
     scene.kafka.create_topic("letters")
     before = scene.dump()
     result = invoke(*command, "--application-id", f"{APP}p", *BROKER)

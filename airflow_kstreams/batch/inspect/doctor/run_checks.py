@@ -9,6 +9,7 @@ from functools import partial
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state
 from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
+from airflow_kstreams.batch.evidence.known_applications import has_topics, ids_alike
 from airflow_kstreams.batch.evidence.moved_offsets import say_members
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
@@ -58,6 +59,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
         except OpenTransactionError as hidden:
             yield warning("metadata topic", hidden.cause, hidden.fix)
             facts = read()
+        yield from _known(seen, facts)
         yield from _state(facts, now_ms=seen.clock.now_ms())
         yield from _members(seen)
         yield from _foreign_topics(seen, reader, facts)
@@ -67,6 +69,21 @@ def check(seen: DoctorView) -> Iterator[Finding]:
             # Runs went on between the looks, so the facts that were compared are not of one moment.
             found = _losses(seen, reader, again)
         yield found
+
+
+def _known(seen: DoctorView, facts: RunFacts) -> Iterator[Finding]:
+    """Look whether the id of an application that has never run may be misspelt."""
+    app, topics = seen.plan.application_id, seen.admin.topic_names()
+    if facts.last_work is not None or has_topics(app, topics):
+        return
+    alike = ids_alike(app, topics)
+    text = f"no run of application {app!r} has begun on this cluster: its first one begins without state"
+    if alike:
+        yield warning(
+            "application", text, f"nothing if it is a new application; else correct --application-id{alike}"
+        )
+    else:
+        yield ok("application", text)
 
 
 def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from itertools import chain
 from typing import Any, Self
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.growing.state_copy import Homes, placing_hash
 from airflow_kstreams.batch.inspect.state.entry_form import (
@@ -228,11 +229,12 @@ class StoredState:
     def _written_groups(self) -> list[int]:
         """Return the groups whose changelog partition holds a part of the store.
 
-        :raises ConfigError: there is no changelog.
+        :raises ConfigError: there is no changelog, or the cluster has nothing of the application.
         :raises StateStoreError: the changelog is not the one that the topology describes.
         """
         topic = self._admin.describe_topics([self._changelog]).get(self._changelog)
         if topic is None:
+            refuse_unknown_application(self._admin, self._plan.application_id)
             raise ConfigError(
                 f"store {self.store!r} has no changelog: topic {self._changelog!r} does not exist",
                 fix="check the application id; the first run that has records makes the topic",

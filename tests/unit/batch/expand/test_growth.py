@@ -171,6 +171,13 @@ def modulo() -> Scene:
     return scene
 
 
+def not_run() -> Scene:
+    """The cluster knows the application, of which no run has begun."""
+    scene = Scene(4)
+    scene.kafka.create_topic("app-dead-letter")
+    return scene
+
+
 @pytest.mark.parametrize(
     ("make", "topic", "count", "error", "message"),
     [
@@ -184,7 +191,8 @@ def modulo() -> Scene:
         (lambda: begun(4), "app-runs", 8, ConfigError, "is an internal one"),
         (lambda: begun(2, repartitioned()), "app-again-repartition", 4, ConfigError, "is an internal one"),
         (lambda: begun(2, grouped()), "in", 4, ConfigError, "partition grouper 'fixed-groups-2'"),
-        (lambda: Scene(4), "in", 8, ConfigError, "has no run yet"),
+        (not_run, "in", 8, ConfigError, "has no run yet"),
+        (lambda: Scene(4), "in", 8, ConfigError, "there is no application 'app'"),
     ],
 )
 def test_growth_is_refused_before_anything_changes(

@@ -17,6 +17,7 @@ from airflow_kstreams.batch.inspect.conditions import (
     StopOffsetsReached,
     condition_from_json,
     condition_to_json,
+    why_not,
 )
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
@@ -191,6 +192,36 @@ def test_topics_must_be_named_when_the_application_never_ran(
         _seen(kafka, NewData(application_id="app", topics=("order",)))
 
     assert _seen(kafka, NewData(application_id="app", topics=("orders",), min_records=3))["records"] == 3
+
+
+@pytest.mark.promise("misspelt-applications-are-refused")
+@pytest.mark.remedy("conditions._inputs_of_last_run")
+@pytest.mark.parametrize("kind", [NewData, CaughtUp])
+def test_inputs_of_a_misspelt_application_are_found_when_its_id_is_corrected(
+    kind: type[NewData | CaughtUp], kafka: InMemoryKafka, application: Application
+) -> None:
+    application.run("one")
+    with pytest.raises(ConfigError, match="'apq' has not run yet") as refused:
+        _seen(kafka, kind(application_id="apq"))
+    assert refused.value.fix == "name them: topics=[...]; or correct application_id (did you mean 'app'?)"
+
+    assert _seen(kafka, CaughtUp(application_id="app"))["records"] == 0
+    assert _seen(kafka, CaughtUp(application_id="apq", topics=("orders",)))["records"] == 0
+
+
+@pytest.mark.promise("misspelt-applications-are-refused")
+def test_wait_says_that_no_run_has_begun_and_which_ids_are_spelt_alike(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    application.run("one")
+    with ClusterView(kafka, clock=kafka.clock) as view:
+        misspelt = RunFinished(application_id="apq", run_id="two")
+        assert why_not(misspelt, view) == (
+            "no run of application 'apq' has begun on this cluster (did you mean 'app'?)"
+        )
+        unlike = RunFinished(application_id="orders", run_id="two")
+        assert why_not(unlike, view) == "no run of application 'orders' has begun on this cluster"
+        assert why_not(RunFinished(application_id="app", run_id="two"), view) == ""
 
 
 def test_counting_goes_on_where_it_stopped_when_a_view_is_used_again(

@@ -410,6 +410,10 @@ def test_error_lists_the_stores_there_are_when_one_is_missing() -> None:
         opened(app, "newst")
     with pytest.raises(ConfigError, match=r"'unlogged' has no changelog"):
         opened(app, "unlogged")
+    with pytest.raises(ConfigError, match="there is no application 'app' on this cluster"):
+        opened(app, "newest")
+    assert isinstance(app.on, InMemoryKafka)
+    app.on.create_topic("app-dead-letter")
     with pytest.raises(ConfigError, match=r"topic 'app-newest-changelog' does not exist"):
         opened(app, "newest")
 
