@@ -21,7 +21,6 @@ from airflow_kstreams.batch.evidence.topic_owners import ever_written
 from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, contradicted_counts, known_growth
 from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.topics import (
     REPARTITION,
     ROOM_BYTES,
@@ -169,46 +168,31 @@ def ensure_topics(
     admin: AdminPort,
     plan: TopologyPlan,
     settings: ApplicationSettings,
+    checked: CheckedTopics,
     *,
-    groups: AskGroups | None = None,
     recorded: Assignment = NOTHING_RECORDED,
-    refuse_loss: RefuseLoss | None = None,
-    refuse_groups: RefuseGroups | None = None,
 ) -> SourceTopics:
-    """Check the user's topics, group their partitions, create repartition topics and changelogs, and describe
-    them all. No topic is created unless all checks hold.
+    """Create the repartition topics and changelogs that are missing, and describe what is there.
 
-    :param groups: calls the user's own partition grouper.
+    :param checked: by :func:`check_topics`; nothing is created before all of its checks hold.
     :param recorded: recorded groups that existing state depends on.
-    :param refuse_loss: called with the broker's descriptions of the topics, before anything else is checked.
-    :param refuse_groups: called with the partition groups, before they are compared with the recorded ones.
-    :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, an internal topic
-        does not fit the number of tasks, or the topology does not fit the state of earlier runs.
+    :raises TopologyError: an internal topic does not fit the number of tasks.
     :raises ConfigError: an internal topic has settings by which records, or their times, would be lost.
     """
-    with naming_permissions(run_permissions(plan, settings)):
-        found, counts, grouped, bound = check_topics(
-            admin,
-            plan,
-            settings,
-            groups=groups,
-            recorded=recorded,
-            refuse_loss=refuse_loss,
-            refuse_groups=refuse_groups,
-        )
-        tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
-        refuse_harmful_settings(admin, plan)
-        # Topics that exist and that hold records of the topology.
-        held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
-        if has_dead_letters(plan, settings):
-            held |= admin.describe_topics([settings.dead_letter_topic]).keys()
-        configs = admin.topic_configs(held)
-        limits = limits_of(configs)
-        largest = largest_read(plan, limits)
-        _create_internal(admin, plan, found, (counts, tasks), largest, settings)
-        ensure_dead_letter_topic(admin, plan, settings)
-        # This deletes nothing, and is refused if finish could not delete either: better now than after hours.
-        admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
+    found, counts, grouped, bound = checked
+    tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
+    refuse_harmful_settings(admin, plan)
+    # Topics that exist and that hold records of the topology.
+    held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
+    if has_dead_letters(plan, settings):
+        held |= admin.describe_topics([settings.dead_letter_topic]).keys()
+    configs = admin.topic_configs(held)
+    limits = limits_of(configs)
+    largest = largest_read(plan, limits)
+    _create_internal(admin, plan, found, (counts, tasks), largest, settings)
+    ensure_dead_letter_topic(admin, plan, settings)
+    # This deletes nothing, and is refused if finish could not delete either: better now than after hours.
+    admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
     described = admin.describe_topics({*plan.sources, *plan.changelogs})
     return SourceTopics(
         partitions={topic: counts[topic] for topic in plan.sources},
@@ -234,9 +218,14 @@ def check_topics(
     refuse_loss: RefuseLoss | None = None,
     refuse_groups: RefuseGroups | None = None,
 ) -> CheckedTopics:
-    """Check topics and groups as :func:`ensure_topics` does, and create nothing.
+    """Check the user's topics, and group their partitions; nothing is created.
 
-    :raises TopologyError: as :func:`ensure_topics` raises it.
+    :param groups: calls the user's own partition grouper.
+    :param recorded: recorded groups that existing state depends on.
+    :param refuse_loss: called with the broker's descriptions of the topics, before anything else is checked.
+    :param refuse_groups: called with the partition groups, before they are compared with the recorded ones.
+    :raises TopologyError: a topic is missing, co-partitioned topics have unequal counts, or the topology does
+        not fit the state of earlier runs.
     """
     user_topics = ({*plan.sources, *plan.outputs} - {*plan.repartition_topics}) | {*plan.globals}
     former = {topic for entry in recorded.current for topic in entry.changelogs}
@@ -263,7 +252,7 @@ def group_found(
     :func:`check_topics` that are about groups.
 
     :param found: the broker's descriptions of the topics that :func:`check_topics` asks for.
-    :raises TopologyError: as for :func:`ensure_topics`.
+    :raises TopologyError: as for :func:`check_topics`.
     """
     bound = bound_groups(recorded, plan, found)
     known = known_growth(recorded, bound, settings.first_counts, plan, found)

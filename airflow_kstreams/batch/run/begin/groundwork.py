@@ -31,6 +31,7 @@ from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, gone, vanished
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
+from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
@@ -48,7 +49,7 @@ from airflow_kstreams.batch.run.begin.parked_before import (
 )
 from airflow_kstreams.batch.run.begin.unsaid_growth import refuse_unsaid_growth
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics, gone_warnings
+from airflow_kstreams.batch.run.source_topics import SourceTopics, check_topics, ensure_topics, gone_warnings
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -140,15 +141,18 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
 
     # The offsets of open transactions are read below, once those are over.
     seen = parked_left(facts, session.committed_so_far(parking)) if parking else {}
-    topics = ensure_topics(
-        session.admin,
-        plan,
-        session.settings,
-        groups=request.groups,
-        recorded=with_live_counts(ledger.assignment, live),
-        refuse_loss=refuse_loss,
-        refuse_groups=refuse_groups,
-    )
+    recorded = with_live_counts(ledger.assignment, live)
+    with naming_permissions(run_permissions(plan, session.settings)):
+        checked = check_topics(
+            session.admin,
+            plan,
+            session.settings,
+            groups=request.groups,
+            recorded=recorded,
+            refuse_loss=refuse_loss,
+            refuse_groups=refuse_groups,
+        )
+        topics = ensure_topics(session.admin, plan, session.settings, checked, recorded=recorded)
     # The same file may run with an end or without: a key that one of the two could not use is refused for
     # both.
     check_keys(plan, topics.partitions, topics.tasks)

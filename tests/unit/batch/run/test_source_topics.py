@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
-from airflow_kstreams.batch.run.source_topics import ensure_topics
+from airflow_kstreams.batch.run.source_topics import check_topics, ensure_topics
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
@@ -55,7 +55,9 @@ def plan(*subtopologies: SubtopologyPlan, grouper: str = "", **repartition: int 
 
 
 def ensure(topics: Any, topology: TopologyPlan, **extra: Any) -> Any:
-    return ensure_topics(topics, topology, SETTINGS, **extra)
+    checked = check_topics(topics, topology, SETTINGS, **extra)
+    recorded = extra.get("recorded", NOTHING_RECORDED)
+    return ensure_topics(topics, topology, SETTINGS, checked, recorded=recorded)
 
 
 REKEY = SubtopologyPlan(id=0, sources=("flights",), sinks=("app-r",))
