@@ -1,18 +1,18 @@
 """Makes dead letters of records and reads them again, and decides which results that their topic does not
 take are left out.
 
-A letter is the consumed record with headers more, which say what happened (``__streams.errors.*``, KIP-1034).
-So it is larger than its record, and the dead-letter topic may not take it. Rule: a letter always says what
-failed and where its record was consumed. What does not fit is left out, the value first, then the record's
-own headers and its key, and a header says so (``__streams.errors.left.out``); the record itself stands
-at the place that the letter names, as long as the topic keeps it.
+A letter is the consumed record with further headers that describe the error (``__streams.errors.*``,
+KIP-1034). So it is larger than its record, and the dead-letter topic may not take it. Rule: a letter always
+holds the error, and the place at which its record was consumed. A part that does not fit is left out, the
+value first, then the record's own headers and its key, and a header names the parts
+(``__streams.errors.left.out``); the record itself stands at the place that the letter names, as long as the
+topic keeps it.
 
-Rule of results (``production.exception.handler``): a result is left out only if no broker has taken it. What
-the client refuses is left out where it was to be sent. What the broker refuses for its size or time fails the
-attempt, which aborts; the next attempt knows the result by its content, and time, and leaves it out before it
-is sent.
-So what is committed is what a topology would have given that never made the result. Changelogs are not sent
-by what this module makes, and are never left out.
+Rule of results (``production.exception.handler``): a result is left out only if no broker has taken it. A
+result that the client refuses is left out in its place. A result that the broker refuses for its size or time
+fails the attempt, which aborts; the next attempt knows the result by its content, and time, and leaves it out
+before it is sent. So a commit holds the results of a topology that never made this one. Records of changelogs
+take another way and are never left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from airflow_kstreams.streams.records.user_traceback import GENERATED_FILE
 #: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
 Produce = Callable[..., None]
 
-#: Starts the names of the headers that say why a record is a dead letter; Kafka Streams has the same.
+#: Beginning of the names of the headers that describe the error; Kafka Streams has the same.
 _PREFIX = "__streams.errors."
 _LEFT_OUT = "left.out"
 _FIRST_PLACE = "first.place"
@@ -42,7 +42,10 @@ _TEXT_BYTES = 4_000
 class DeadLetter(NamedTuple):
     """A dead letter that was made of a record.
 
-    :param left_out: the parts that did not fit, empty if all of the record did.
+    :param key: bytes of its key; None for no key.
+    :param value: bytes of its value; None for no value.
+    :param headers: its headers: the record's own, then those that describe the error.
+    :param left_out: the record's parts that did not fit, as text; empty if the letter holds all.
     """
 
     key: bytes | None
@@ -54,10 +57,10 @@ class DeadLetter(NamedTuple):
 class DeadLetters:
     """Sends dead letters.
 
-    :param produce: sends a record.
-    :param topic: the dead-letter topic.
-    :param topic_ids: of the topics that the task reads.
-    :param limit_bytes: the largest record that the topic takes.
+    :param produce: function that sends a record.
+    :param topic: name of the dead-letter topic.
+    :param topic_ids: topic that the task reads -> its id.
+    :param limit_bytes: size of the largest record that the topic takes.
     """
 
     __slots__ = ("_limit_bytes", "_produce", "_topic_ids", "topic")
@@ -76,11 +79,14 @@ class DeadLetters:
         self._limit_bytes = limit_bytes
 
     def send(self, record: Record | None, error: Exception, node: str, time_ms: int) -> str:
-        """Send the largest letter of a record that fits. The client may take less than the topic, which only
-        it knows.
+        """Send the largest letter of a record that fits. The client may take less than the topic; then it
+        refuses the letter.
 
-        :param record: None when the error came at a commit point or from a timer.
-        :return: what the letter leaves out, empty for nothing.
+        :param record: the consumed record; None when the error came at a commit point or from a timer.
+        :param error: the error that made it a dead letter.
+        :param node: name of the node at which the error happened.
+        :param time_ms: timestamp of the letter, epoch milliseconds.
+        :return: the parts that the letter leaves out, as text; empty if it holds all.
         :raises RecordError: no letter fits.
         """
         limit = self._limit_bytes
@@ -101,8 +107,8 @@ class DeadLetters:
 def letters_of(record: Record | None, error: Exception, node: str, place: str) -> Iterator[DeadLetter]:
     """Yield the letter of a record, and then letters that leave out more and more.
 
-    :param record: None when the error came at a commit point or from a timer.
-    :param place: the record's first one.
+    :param record: the consumed record; None when the error came at a commit point or from a timer.
+    :param place: the place at which the record was consumed first.
     """
     facts = _facts(record, error, node, place)
     if record is None:
@@ -128,10 +134,10 @@ def _without_texts(facts: Headers) -> Headers:
 
 
 def dead_letter_headers(record: Record | None, error: Exception, node: str, place: str) -> Headers:
-    """Return a dead letter's headers: the record's own, then why it is one, all as UTF-8 text.
+    """Return a dead letter's headers: the record's own, then those that describe the error as UTF-8 text.
 
-    :param record: None when the error came at a commit point or from a timer.
-    :param place: the record's first one.
+    :param record: the consumed record; None when the error came at a commit point or from a timer.
+    :param place: the place at which the record was consumed first.
     """
     own = [] if record is None else record.headers() or []
     return [*own, *_facts(record, error, node, place)]
@@ -164,7 +170,7 @@ def _stack_trace(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's text; a class of the user's may fail at that, too."""
+    """Return an error's text, or a remark if the ``__str__`` of a user's class raises."""
     try:
         return str(error)
     except Exception as failed:
@@ -192,9 +198,13 @@ def _end(text: str) -> bytes:
 class DeadLetterOrigin(NamedTuple):
     """The place where a dead letter was consumed, and the headers it had there.
 
-    :param offset: -1 if the letter does not say.
+    :param topic: name of the topic.
+    :param partition: number of the partition.
+    :param headers: the record's own headers.
+    :param offset: offset of the record; -1 if the letter does not hold it.
     :param left_out: the parts of the record that the letter does not hold, empty if it holds all.
-    :param first_place: of the record; empty if the letter does not say.
+    :param first_place: the place at which the record was consumed first; empty if the letter does not hold
+        it.
     """
 
     topic: str
@@ -217,11 +227,11 @@ class DeadLetterOrigin(NamedTuple):
 def facts_of(headers: Headers | None) -> tuple[dict[str, str], Headers]:
     """Undo :func:`dead_letter_headers`.
 
-    The newest letter's headers stand last, and each name once. What stands before them is the record's own,
-    though it may be called the same: of a letter of another application, say, that became one again.
+    The newest letter's headers stand last, each name once. Headers before them are the record's own, even
+    with the same names: e.g. when the letter of another application became a dead letter again.
 
-    :return: what a letter says of itself, by the names of its headers without their common start, empty for
-        no letter; and the record's own headers.
+    :return: (name of a header of the letter without the common beginning -> its text, the record's own
+        headers); the first is empty if the record is no letter.
     """
     own = list(headers or [])
     facts: dict[str, str] = {}
@@ -232,8 +242,8 @@ def facts_of(headers: Headers | None) -> tuple[dict[str, str], Headers]:
 
 
 def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
-    """Return where a letter's record was consumed; None for a letter without record, as a timer's, and for no
-    letter.
+    """Return the place at which a letter's record was consumed; None for a letter without record, as a
+    timer's, and for a record that is no letter.
     """
     facts, own = facts_of(headers)
     topic, partition, offset = facts.get("topic", ""), facts.get("partition", ""), facts.get("offset", "")
@@ -252,10 +262,10 @@ def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
 class RefusedResultError(Exception):
     """A result that its topic does not take.
 
-    :param refused: the words of the client or the broker.
+    :param refused: the error of the client or the broker.
     """
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # the text holds no data of a user's
 
     def __init__(self, refused: RecordError) -> None:
         super().__init__(refused.cause)
@@ -263,10 +273,11 @@ class RefusedResultError(Exception):
 
 
 def leaving_out(produce: Produce, by_broker: Mapping[str, RecordError]) -> Produce:
-    """Return what sends results and raises :class:`RefusedResultError` for those that are not taken.
+    """Return the function that sends results and raises :class:`RefusedResultError` for a refused one.
 
-    :param produce: sends a record.
-    :param by_broker: what the broker refused in earlier attempts, by :func:`content_id`.
+    :param produce: function that sends a record.
+    :param by_broker: :func:`content_id` of a result that the broker refused in an earlier attempt -> the
+        error.
     """
 
     def send(

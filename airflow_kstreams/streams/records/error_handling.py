@@ -1,13 +1,13 @@
-"""Decides what becomes of a record that cannot be decoded or processed.
+"""Decides about a record that cannot be decoded or processed.
 
 Policies (``deserialization.exception.handler``, ``processing.exception.handler``, and for results that their
 topic does not take ``production.exception.handler``): ``fail`` ends the task and names record and node;
 ``skip`` logs and counts; ``dead-letter`` sends the consumed record, its original bytes and headers, to the
-dead-letter topic, with headers that say what happened (``dead_letter_format``). It is sent by the task's own
+dead-letter topic, with headers that describe the error (``dead_letter_format``). It is sent by the task's own
 producer, so it commits or vanishes with everything else the task did.
 
-Processing errors are caught at the node where they happen, innermost first: what the record's other paths
-through the topology gave stays, as in Kafka Streams. Errors of the engine itself (``KStreamsError``: a fenced
+Processing errors are caught at the node where they happen, innermost first: the results of the record's other
+paths through the topology stay, as in Kafka Streams. Errors of the engine itself (``KStreamsError``: a fenced
 producer, a broken store) are never handled here; they end the attempt.
 """
 
@@ -42,18 +42,20 @@ from airflow_kstreams.streams.records.user_traceback import (
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.windows import Windowed
 
-#: What can be done about records that a topic holds already.
+#: The remedy for records that a topic holds already.
 _TAKE_OUT = "let deserialization.exception.handler skip or dead-letter such records and mend their producer"
-#: What Python says of forward(record), as it is called in Java.
+#: Python's message for forward(record), as it is called in Java.
 _JAVAS_FORWARD = "ProcessorContext.forward() missing 1 required positional argument: 'value'"
 
 log = logging.getLogger(__name__)
 
 
 class _Explained(NamedTuple):
-    """What failed, in words.
+    """The description of an error.
 
-    :param remakes: whether what is to be done may make another topology, which does not go on with the slice.
+    :param what: the failure, with record and node.
+    :param fix: the remedy.
+    :param remakes: True if the remedy may change the topology, which then cannot go on with the slice.
     """
 
     what: str
@@ -62,9 +64,9 @@ class _Explained(NamedTuple):
 
 
 def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> _Explained:
-    """Return what a sink could not do.
+    """Describe the failure of a sink.
 
-    :param encoded: what it was encoding, if it was.
+    :param encoded: the object that it was encoding, with its description; None if it was not encoding.
     """
     if encoded is None and node.partitioner is not None:
         fix = "mend the sink's partitioner or its input"
@@ -83,7 +85,7 @@ def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> _Explain
 class Explaining:
     """A context in which a step of a task fails with an error that names its record and its node.
 
-    :param errors: of the task.
+    :param errors: the task's error handlers.
     """
 
     def __init__(self, errors: ErrorHandling) -> None:
@@ -106,13 +108,15 @@ class Explaining:
 class ErrorHandling:
     """The error handlers of one task.
 
-    :param task_id: for messages.
-    :param nodes: of the subtopology, by name.
-    :param letters: sends records to the dead-letter topic.
-    :param counters: of the task.
-    :ivar explaining: the context of the task's steps.
-    :param later: leaves what must not happen before the record is released until then, and says whether that
-        is so; None where every record is released at once.
+    :param settings: the application's settings.
+    :param task_id: the task's id, for messages.
+    :param nodes: name of a node of the subtopology -> the node.
+    :param context: the record being processed.
+    :param letters: the sender of dead letters.
+    :param counters: the task's counters.
+    :param later: function that postpones a call (function, then arguments) until the current record is
+        released, and returns False if the record is not held; None where every record is released at once.
+    :ivar explaining: context manager for the task's steps, whose errors name record and node.
     """
 
     def __init__(
@@ -127,7 +131,7 @@ class ErrorHandling:
         later: Callable[..., bool] | None = None,
     ) -> None:
         self._later = later
-        #: Sources with the serdes of their topics, by real topic; filled while the task is bound.
+        #: Real name of a topic -> its source, with serdes bound to the topic; filled while the task is bound.
         self.sources: dict[str, SourceNode] = {}
         self._deserialization = settings.deserialization_exception_handler
         self._processing = settings.processing_exception_handler
@@ -141,8 +145,8 @@ class ErrorHandling:
         self.explaining = Explaining(self)
 
     def guarded(self, node: str, run: Forward) -> Forward:
-        """Return a node's closure with the processing handler around it; a sink's with that of its results,
-        too.
+        """Return a node's closure with the processing handler around it; for a sink also with the handler of
+        refused results.
         """
         handle = self.handle_at(node)
         if handle is None:
@@ -165,15 +169,17 @@ class ErrorHandling:
         return None if policy == "fail" else lambda error, node: self._handle(error, node, policy)
 
     def handle_at(self, node: str) -> Callable[[Exception, str], None] | None:
-        """Return what is done with an error of a node, as :attr:`handle` does for one that sends nothing."""
+        """Return the function that handles an error of this node, given error and node; None if it ends the
+        task.
+        """
         if self._production == "fail" or not isinstance(self._nodes.get(node), SinkNode):
             return self.handle
         return self._handle_of_sink
 
     def refused_result(self, error: RefusedResultError, node: str) -> None:
-        """Take a result that its topic does not take.
+        """Handle a result that its topic does not take.
 
-        :param node: that was to send it.
+        :param node: name of the node that was sending it.
         """
         self._handle(error, node, self._production)
 
@@ -188,9 +194,10 @@ class ErrorHandling:
         self._handle(error, node, "dead-letter")
 
     def undecodable(self, error: Exception, node: str) -> None:
-        """Handle what decoding a record raised, or why the task must not process it.
+        """Handle the error of decoding a record, or the reason why the task must not process it.
 
-        :raises Exception: the error, if the policy is to fail.
+        :param node: name of the source.
+        :raises Exception: the error itself, if the policy is to fail.
         """
         unfit = isinstance(error, (TimestampAheadError, MovedKeyError))
         policy = self._processing if unfit else self._deserialization
@@ -199,8 +206,8 @@ class ErrorHandling:
         self._handle(error, node, policy)
 
     def refused(self, error: RecordError) -> RecordError:
-        """Return the error of a record that the client did not take with what it came from; any other as it
-        is.
+        """Return the error of a result that the client refused, with the consumed record and the node that it
+        comes from; any other error unchanged.
         """
         if not error.topic or error.offset >= 0 or error.node:
             return error
@@ -218,7 +225,7 @@ class ErrorHandling:
         )
 
     def record_error(self, error: Exception) -> RecordError:
-        """Describe what failed at which node and record."""
+        """Return the error that ends the task: it names the failure, the node and the record."""
         record = self._context.record
         node = failing_node(error, "(commit point)")
         explained = self._explain(error, node)
@@ -298,7 +305,9 @@ class ErrorHandling:
         return f"with cached=False for store {self._context.cached_from!r}, errors name the record"
 
     def _undecoded(self, _node: str) -> str:
-        """Return which side of the record is not of its serde; empty if that is not known."""
+        """Return a text that names the side of the record that its serde cannot decode; empty if neither
+        fails.
+        """
         record = self._context.record
         source = None if record is None else self.sources.get(record.topic())
         if record is None or source is None or source.name != _node:
@@ -337,7 +346,7 @@ class ErrorHandling:
                 "%s; a dead letter without key and value goes to %s%s", what, self._letters.topic, note
             )
         self._counters.left_out(node, "dead-lettered")[0] += 1
-        # What an extractor said, or a table above the node, is not the consumed record's time.
+        # The consumed record's own time: the context may hold an extractor's, or a table entry's.
         time_ms = self._context.timestamp_ms if record is None else record.timestamp()[1]
         left_out = self._letters.send(record, error, node, max(time_ms, 0))
         if left_out:

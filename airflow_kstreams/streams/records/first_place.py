@@ -1,9 +1,9 @@
-"""Names the place at which a record was consumed first: calls of the record go by it in idempotency keys.
+"""Names the place at which a record was consumed first; idempotency keys of calls are made of it.
 
 Rule: no two records have one first place. Offsets begin anew in a topic that is deleted and created again, so
-the topic's id is part of it. A record that comes again keeps its first place: a parked one has it in the
-retry topic, and one that a replay brought back has it in a header. A task passes headers on to what it makes
-of a record, so the header counts only in the topic of that place, and beside the key and the value that the
+the topic's id is part of it. A record that comes again keeps its first place: a parked record has it in the
+retry topic, and a record that a replay brought back has it in a header. A task passes headers on to its
+results, so the header counts only in the topic of that place, and beside the key and the value that the
 replay wrote.
 """
 
@@ -23,10 +23,10 @@ _CREATE_TIME = 1
 
 
 class ParkedOrigin:
-    """A parked record, as it was consumed.
+    """A parked record in the form in which it was consumed.
 
-    :param parked: what was kept of it.
-    :param topic: where it was consumed.
+    :param parked: the parts of the record that the retry topic holds.
+    :param topic: name of the topic in which it was consumed.
     """
 
     __slots__ = ("_parked", "_topic")
@@ -78,7 +78,7 @@ class ParkedOrigin:
 def first_place(record: Record, topic_ids: Mapping[str, str]) -> str:
     """Return ``<topic>-<partition>@<offset>/<topic id>`` of the place at which a record was consumed first.
 
-    :param topic_ids: of the topics that the task reads.
+    :param topic_ids: topic that the task reads -> its id.
     """
     if isinstance(record, ParkedOrigin):
         return record.first_place
@@ -97,17 +97,18 @@ def first_place(record: Record, topic_ids: Mapping[str, str]) -> str:
 def with_first_place(headers: Headers, place: str, key: bytes | None, value: bytes | None) -> Headers:
     """Return the headers with which a replay brings a record back.
 
-    :param headers: the record's own.
-    :param place: its first one.
+    :param headers: the record's own headers.
+    :param place: the place at which it was consumed first.
     """
     own = [(name, data) for name, data in headers if name != FIRST_PLACE]
     return [*own, (FIRST_PLACE, f"{place} {content_id(place, key, value)}".encode())]
 
 
 def content_id(place: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> str:
-    """Return an id of a record's content at a place, or in a topic.
+    """Return an id of a record's content together with its place or topic.
 
-    :param timestamp_ms: its time, if that is why it is refused.
+    :param place: the place at which the record was consumed first, or a topic's name.
+    :param timestamp_ms: the record's timestamp, where the id must tell records of different times apart.
 
     >>> content_id("out", b"a", None) == content_id("out", b"a", b"")
     False

@@ -1,14 +1,15 @@
 """Copies keys and values that wait for a call or for a later stage.
 
-Rule: what waits is a copy, made where the record reached the node, unless no one else can change it: it is
-immutable, or a source decoded it for this node alone. So a call, and a sink beside it, see the value as it is
-where it was reached, whatever other nodes and later records do with the object.
+Rule: a waiting object is a copy, made where the record reached the node, unless nothing else can change the
+object: it is immutable, or a source decoded it for this node alone. So a call, and a sink beside it, see the
+value of the time at which the record reached the node, whatever other nodes and later records do with the
+object.
 
-The aggregate of a fold is kept likewise where the task goes on after an error (:func:`standing`): an
-aggregator that changes it in place and then raises has changed a copy.
+The aggregate of a fold is copied by the same rule where the task goes on after an error (:func:`standing`):
+an aggregator that changes it in place and then raises has changed a copy.
 
 A value that cannot be copied is refused by name. A plain function that runs on a thread only because the task
-has several is then called where the record is, on the task's own thread, and what it gives is kept instead.
+has several threads is then called at once, on the task's own thread, and its answer is kept instead.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, 
 
 
 def standing(node: str) -> Callable[[Any], Any]:
-    """Return the function that copies the aggregate a node's fold is about to give to its aggregator.
+    """Return the function that copies the aggregate which a node's fold gives to its aggregator.
 
-    :return: raises TopologyError for an aggregate that cannot be copied.
+    :param node: name of the node.
+    :return: function from aggregate to copy; it raises TopologyError for one that cannot be copied.
     """
 
     def copied(aggregate: Any) -> Any:
@@ -43,9 +45,12 @@ def standing(node: str) -> Callable[[Any], Any]:
 
 
 def refused(error: UncopyableError, node: str, *, task_id: str, implicit: bool) -> TopologyError:
-    """Return what is said of a value that must wait and cannot be copied.
+    """Return the error for a value that must wait and cannot be copied.
 
-    :param implicit: whether the node waits only because the task has several threads.
+    :param error: the failed copy.
+    :param node: name of the node for which the value waits.
+    :param task_id: the task's id.
+    :param implicit: True if the node calls on threads only because the task has several.
     """
     fix = "forward plain data to the node, or give the class a __deepcopy__"
     return TopologyError(
@@ -55,7 +60,7 @@ def refused(error: UncopyableError, node: str, *, task_id: str, implicit: bool) 
 
 
 def given_alone(nodes: Sequence[Node]) -> frozenset[str]:
-    """Return the sources whose records go to one node: it alone has what was decoded."""
+    """Return the names of the sources with one child, which alone holds the decoded objects."""
     children: dict[str, int] = {}
     for node in nodes:
         for parent in parents(node):

@@ -1,17 +1,17 @@
-"""Checks that the keys of a topic that has grown lie where its way of growing puts them.
+"""Checks that the keys of a topic that has grown lie in the partitions in which its kind of growth puts them.
 
-Rule: every key of such a topic is looked at before its record is buffered. A kind of growth that would not
+Rule: every key of such a topic is checked before its record is buffered. A kind of growth that would not
 put it into its partition, at any count of the topic's history, is ruled out. When no kind is left, the
-topic's producers place keys in a way that parts them from their state, and the task fails before that is
-touched.
+topic's producers place keys in a way that parts them from their state, and the task fails before it touches
+the state.
 
 Where processors were added, a key may still lie in a partition of the task that had it before, if a producer
-went on with the counts it knew. What that task would do with it, it would do without the key's state. So such
-a record is not processed: when its turn comes, ``processing.exception.handler`` decides. As a dead letter it
-comes back to the task that has the key (``batch/replay/destinations.py``).
+went on with the counts it knew. This task would process it without the key's state. So such a record is not
+processed: when its turn comes, ``processing.exception.handler`` decides. As a dead letter it comes back to
+the task that has the key (``batch/replay/destinations.py``).
 
-Invariant: what is possible is what all keys that were looked at allow. A key that was seen in its partition
-excludes nothing more, so it is not looked at again.
+Invariant: the possible kinds are those that all checked keys allow. A key that was seen in its partition
+excludes nothing more, so it is not checked again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, Growt
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.timestamp_reading import UnfitRecord
 
-#: Keys of a topic that are remembered; some 10 MB of short ones.
+#: Most keys of a partition that are remembered; some 10 MB of short ones.
 _SEEN_KEYS = 100_000
 
 #: Serialized key -> the bytes of it that decide its partition.
@@ -35,11 +35,13 @@ PartitionBytes = Callable[[bytes], bytes]
 class KeyCheck:
     """The topics of one task that have grown.
 
-    :param grown: by real name.
-    :param partition_bytes: of the topics in which not all bytes of a key decide its partition.
-    :param task_id: of the task, for messages.
-    :param group: the task's partition group.
-    :param processors: finds the task of a key; None where all keys of a partition have one task.
+    :param grown: real name of a topic -> its growth.
+    :param partition_bytes: topic in which not all bytes of a key decide its partition -> the function that
+        gives the bytes that do.
+    :param task_id: the task's id, for messages.
+    :param group: number of the task's partition group.
+    :param processors: the processors, by which a key's task is found; None where all keys of a partition have
+        one task.
     """
 
     def __init__(
@@ -62,9 +64,9 @@ class KeyCheck:
     def look_at(self, partition: TopicPartition, records: Sequence[Record], end: int) -> Sequence[Record]:
         """Check the keys of records of one partition.
 
-        :param end: offset after the last record that is read.
-        :return: the records; one whose key has its state with another task cannot be decoded.
-        :raises TopologyError: a key lies where no way of growing puts it.
+        :param end: offset after the last record of the slice.
+        :return: the records; one whose key has its state with another task is an :class:`UnfitRecord`.
+        :raises TopologyError: a key lies in a partition in which no kind of growth puts it.
         """
         growth = self._grown.get(partition.topic)
         if growth is None:
@@ -102,7 +104,7 @@ class KeyCheck:
     def _home(self, growth: GrownTopic, partition: TopicPartition, offset: int, key: bytes) -> int:
         """Return the partition group of the task that has a key's state.
 
-        :raises TopologyError: the key lies where no way of growing puts it.
+        :raises TopologyError: the key lies in a partition in which no kind of growth puts it.
         """
         possible = self._possible[partition.topic]
         hashed = key_hash(self._hashed_bytes(key, partition.topic, f"keys of topic {partition.topic!r}"))
@@ -135,6 +137,6 @@ class KeyCheck:
 
 
 class MovedKeyError(ValueError):
-    """A record lies where its key has left; the processing handler takes it."""
+    """A record lies in a partition from which its key has moved away; the processing handler takes it."""
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # the text holds no data of a user's

@@ -4,9 +4,10 @@ Rule (determinism): a record is chosen only when every unfinished partition hold
 ``buffered.records.per.partition`` records or all up to its stop offset; the smallest head timestamp goes
 first, ties by (topic, partition). A finished, drained partition no longer counts.
 
-A partition that is read for ever (continuous mode) counts as finished while it has caught up: from the moment
-the reader says that its log ends until the next record comes. So a quiet input keeps no other one waiting, as
-with Kafka Streams' ``max.task.idle.ms=0``; the order then depends on what arrives when, too.
+A partition that is read for ever (continuous mode) counts as finished while it has caught up: from the time
+at which the reader has seen the end of its log until the next record comes. So a quiet input keeps no other
+one waiting, as with Kafka Streams' ``max.task.idle.ms=0``; the order then depends on the records' arrival,
+too.
 
 Stream time of a topic is the smallest partition time of its undrained partitions; see ``record_queue.py`` for
 partition time. Where all of the task's are drained, it is the largest timestamp of the topic's records, as it
@@ -15,9 +16,8 @@ reads past it. So a stop can make a record behind it late that lies out of order
 record before it; with grace enough for that, results are the same wherever runs are cut.
 
 Invariant, up to stop offsets: the order of the chosen records, and stream time at each of them, are functions
-of the logs alone. What the network delivers first, how large the fetches are and where an earlier attempt
-crashed decide only *when* a record may be chosen, never *which*: the choice looks at heads and full buffers
-only.
+of the logs alone. The order of fetches, their sizes, and the place where an earlier attempt crashed decide
+only *when* a record may be chosen, never *which*: the choice looks at heads and full buffers only.
 
 Invariant, over stop offsets: where a slice is a prefix of the order without stops, its records come in that
 order, since a head that is smallest among all is smallest among those before their stops. Cuts at the first
@@ -72,10 +72,10 @@ PAUSED_BUFFERS, RESUMED_BUFFERS = 10, 5
 class RecordRun(NamedTuple):
     """Records to process next, all of one partition, in processing order.
 
-    :param partition: theirs.
-    :param records: one or more.
-    :param timestamps_ms: of each.
-    :param stream_times_ms: stream time of the topic at each; empty unless the group is timed.
+    :param partition: topic and partition of all of them.
+    :param records: the records, one or more.
+    :param timestamps_ms: timestamp of each record, epoch milliseconds.
+    :param stream_times_ms: stream time of the topic at each record; empty unless the group is timed.
     """
 
     partition: TopicPartition
@@ -87,10 +87,10 @@ class RecordRun(NamedTuple):
 class MixedRun(NamedTuple):
     """Records to process next, of several partitions, in processing order.
 
-    :param counts: number of records of each partition.
-    :param records: one or more.
-    :param timestamps_ms: of each.
-    :param topics: of each.
+    :param counts: partition -> number of its records.
+    :param records: the records, one or more.
+    :param timestamps_ms: timestamp of each record, epoch milliseconds.
+    :param topics: topic of each record.
     """
 
     counts: Mapping[TopicPartition, int]
@@ -102,14 +102,16 @@ class MixedRun(NamedTuple):
 class PartitionGroup:
     """The record queues of one task.
 
-    :param bounds: start and stop offset of each partition.
-    :param buffered: records an unfinished partition must hold before any record is chosen among several.
-    :param timed: whether stream time is asked for; then a partition alone waits for a full buffer, too.
-    :param times: what earlier attempts and runs left of each partition's time.
-    :param last_records: the last record before each partition's start, where it is known.
-    :param read_timestamps: of the topics whose timestamps are not simply the records' own.
-    :param allowed: gives for a partition the latest time that its records may be dated; any unless given.
-    :param looked_at: start, and end of what may be looked at, of each partition that waits.
+    :param bounds: partition -> (start offset, stop offset).
+    :param buffered: number of records that an unfinished partition must hold before a record is chosen among
+        several partitions.
+    :param timed: True if stream time is used; then a single partition waits for a full buffer, too.
+    :param times: partition -> its times as committed by earlier attempts and runs.
+    :param last_records: partition -> the last record before its start, where it is known.
+    :param read_timestamps: partition -> reader of its records' timestamps, where an extractor gives them.
+    :param allowed: function that gives a partition's bound on its records' timestamps; None for no bound.
+    :param looked_at: partition that waits for its ancestors -> (start offset, end offset) of the records that
+        are read ahead for their times only.
     """
 
     def __init__(  # noqa: PLR0913 - all but two have defaults
@@ -128,9 +130,9 @@ class PartitionGroup:
         self._timed = timed
         self._buffered = buffered
         self._queues: dict[TopicPartition, RecordQueue] = {}
-        #: The first records of partitions that wait; where no stream time is asked for, nobody needs them.
+        #: The first records of partitions that wait for their ancestors; empty where no stream time is used.
         self._waiting: dict[TopicPartition, RecordQueue] = {}
-        #: Of partitions with records under way: how many, and what is to be committed.
+        #: Partition with records under way -> (their number, the facts to commit).
         self._under_way: dict[TopicPartition, tuple[int, QueueFacts]] = {}
         for partition, start_and_stop in sorted(bounds.items()):
             queues = [(self._queues, start_and_stop)]
@@ -154,16 +156,16 @@ class PartitionGroup:
 
     @property
     def complete(self) -> bool:
-        """Whether every record of every partition was processed."""
+        """True if every record of every partition was processed."""
         return not self._under_way and all(queue.drained for queue in self._queues.values())
 
     @property
     def skipped(self) -> int:
-        """Records that were left out because of their time, below the positions, by this attempt."""
+        """Number of records below the positions that this attempt left out because of their time."""
         return sum(facts.skipped for _, facts in self._committable())
 
     def skipped_by_topic(self) -> dict[str, int]:
-        """Return the same by topic, of topics that have such."""
+        """Return topic -> number of its records below the positions that this attempt left out, if any."""
         skipped: dict[str, int] = {}
         for partition, facts in self._committable():
             if facts.skipped:
@@ -172,11 +174,11 @@ class PartitionGroup:
 
     @property
     def misdated(self) -> int:
-        """Records with an implausible time that were processed, below the positions, by this attempt."""
+        """Number of records below the positions that this attempt processed with an implausible time."""
         return sum(facts.misdated for _, facts in self._committable())
 
     def misdated_warning(self) -> str:
-        """Return a warning of those records, empty if there are none."""
+        """Return a warning of the records with an implausible time, empty if there are none."""
         found = {partition: facts for partition, facts in self._committable() if facts.misdated}
         if not found:
             return ""
@@ -192,7 +194,7 @@ class PartitionGroup:
         self._fetched(partition).add(records)
 
     def reached(self, partition: TopicPartition, end: int) -> None:
-        """Take note that a partition has no more records below an offset."""
+        """Note that a partition has no more records below an offset."""
         self._fetched(partition).reached(end)
 
     def add_live(self, partition: TopicPartition, records: Sequence[Record]) -> None:
@@ -202,11 +204,11 @@ class PartitionGroup:
         queue.add(records)
 
     def caught_up(self, partition: TopicPartition, end: int) -> None:
-        """Take note that a partition that is read for ever has no more records for now."""
+        """Note that a partition that is read for ever has no more records for now."""
         self._queues[partition].caught_up(end)
 
     def extend(self, partition: TopicPartition, stop: int) -> None:
-        """Move a partition's stop offset further; what lies before it must still be added or reached."""
+        """Move a partition's stop offset further; the records before it must still be added or reached."""
         self._queues[partition].extend(stop)
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -218,7 +220,7 @@ class PartitionGroup:
         return {partition: queue.stop for partition, queue in self._queues.items()}
 
     def read_to(self, partition: TopicPartition) -> int:
-        """Return the offset after the last record that is read of a partition, or looked at."""
+        """Return the offset after the last record to fetch of a partition."""
         return self._fetched(partition).stop
 
     def partition_times(self) -> dict[TopicPartition, tuple[int, int]]:
@@ -226,8 +228,8 @@ class PartitionGroup:
         return {partition: (facts.time_ms, facts.latest_ms) for partition, facts in self._committable()}
 
     def latest_times(self) -> dict[str, int]:
-        """Return the largest timestamp of each topic, or as far as partitions that wait let stream time come.
-        Nothing is returned before every record of every partition was processed.
+        """Return topic -> its largest timestamp, or the smaller time to which partitions that wait for their
+        ancestors hold stream time. Empty before every record of every partition was processed.
         """
         if not self.complete or not all(queue.ready for queue in self._waiting.values()):
             return {}
@@ -247,10 +249,10 @@ class PartitionGroup:
         return [*(partition for partition, queue in self._queues.items() if not queue.complete), *looked_at]
 
     def ahead(self, paused: Collection[TopicPartition] = ()) -> list[TopicPartition]:
-        """Return the partitions of which so much is buffered that nothing needs to be fetched for now, while
-        another one keeps the task waiting.
+        """Return the partitions with so many buffered records that they need not be fetched for now, while
+        another partition keeps the task waiting.
 
-        :param paused: those that are not fetched any more; they stay so until less is left.
+        :param paused: partitions whose fetching is paused; they stay so until fewer records are left.
         """
         if all(queue.ready for queue in self._queues.values()):
             return []
@@ -262,10 +264,11 @@ class PartitionGroup:
         ]
 
     def choose(self, limit: int) -> RecordRun | None:
-        """Choose the next records; they count as processed once ``advance`` says so.
+        """Choose the next records; they count as processed after :meth:`advance`.
 
-        :param limit: the most records to hand out.
-        :return: None when no record may be chosen now: more must be fetched, or all are processed.
+        :param limit: most records to return.
+        :return: the records; None when no record may be chosen now: more must be fetched, or all are
+            processed.
         """
         live = [queue for queue in self._queues.values() if not queue.drained]
         if not live or (self._waiting and not all(queue.ready for queue in self._waiting.values())):
@@ -293,15 +296,15 @@ class PartitionGroup:
         return RecordRun(queue.partition, records, timestamps_ms, stream_times_ms)
 
     def mix(self, limit: int) -> MixedRun | None:
-        """Choose the next records, as many calls of :meth:`choose` would, for a group that is not timed; they
-        count as processed once ``advance`` says so for each partition.
+        """Choose the next records, in the order in which calls of :meth:`choose` would, for a group that is
+        not timed; they count as processed after :meth:`advance` for each partition.
 
-        A queue's head keeps what lies behind it from being chosen, so each record comes when the largest
-        timestamp up to it in its queue does. That makes the order one of sorted lists, up to where nothing
-        more is known of one of them.
+        A queue's head keeps the records behind it from being chosen, so each record is placed by the largest
+        timestamp up to it in its queue. So the queues are merged as sorted lists, up to the last known record
+        of the first one that ends.
 
-        :param limit: the most records to hand out, one or more.
-        :return: None when fewer than two partitions are left, or no record may be chosen now.
+        :param limit: most records to return, one or more.
+        :return: the records; None when fewer than two partitions are left, or no record may be chosen now.
         """
         live = [queue for queue in self._queues.values() if not queue.drained]
         ways = len(live)
@@ -323,14 +326,14 @@ class PartitionGroup:
         )
 
     def advance(self, partition: TopicPartition, count: int) -> None:
-        """Take note that so many of the records chosen last were processed."""
+        """Note that the first ``count`` of the records chosen last were processed."""
         self._queues[partition].advance(count)
 
     def take(self, partition: TopicPartition) -> QueueFacts:
         """Take the first of the records chosen last that was not taken; its processing may end after others
         have been taken.
 
-        :return: what is to be committed of the partition once it is released.
+        :return: the partition's facts to commit once the record is released.
         """
         queue = self._queues[partition]
         number, standing = self._under_way.get(partition) or (0, queue.facts())
@@ -338,18 +341,21 @@ class PartitionGroup:
         return queue.take()
 
     def release(self, taken: QueueFacts) -> None:
-        """Take note that the first record under way of its partition was processed."""
+        """Note that the first record under way of its partition was processed.
+
+        :param taken: the facts that :meth:`take` returned for it.
+        """
         number, _ = self._under_way.pop(taken.partition)
         if number > 1:
             self._under_way[taken.partition] = (number - 1, taken)
 
     def _fetched(self, partition: TopicPartition) -> RecordQueue:
-        """Return the queue that takes what is fetched of a partition."""
+        """Return the queue that takes the fetched records of a partition."""
         waiting = self._waiting.get(partition)
         return self._queues[partition] if waiting is None else waiting
 
     def _committable(self) -> list[tuple[TopicPartition, QueueFacts | RecordQueue]]:
-        """Return what is to be committed of every partition."""
+        """Return pairs of partition and its facts to commit."""
         under_way = self._under_way
         if not under_way:
             return [*self._queues.items()]
@@ -370,9 +376,9 @@ class PartitionGroup:
 
 
 def _mixed(rows: Sequence[Sequence[T]], order: Sequence[int]) -> list[T]:
-    """Return the elements of all rows.
+    """Return the elements of all rows in one list.
 
-    :param order: the row of each.
+    :param order: for each element of the result, the index of the row that it comes from.
     """
     iterators = [iter(row) for row in rows]
     return [*map(next, map(iterators.__getitem__, order))]

@@ -10,13 +10,16 @@ from airflow_kstreams.streams.type_variables import Given, Key, Value
 
 
 class TaskRecordContext:
-    """One per task, updated in place for every record: an object per record would cost more than the
-    processing.
+    """The record being processed; one object per task, updated in place for every record: an object per
+    record would cost more than the processing.
 
-    ``record`` is None while caches are flushed at a commit point and while timers call back.
-    ``replaced_headers`` are those a processor gave its result, None to inherit the record's. ``branch`` is
-    the ordinal of the call of a retrying node that led here, empty for none. ``emitting`` is the store whose
-    cached entries are being emitted, empty for none; it counts only where there is no record.
+    :param timestamp_ms: timestamp of the record being processed, epoch milliseconds.
+    :ivar record: the consumed record; None while caches are flushed at a commit point and while timers call
+        back.
+    :ivar replaced_headers: headers that a processor gave its result; None for those of the consumed record.
+    :ivar branch: ordinal of the call of a retrying node whose results are being processed; empty for none.
+    :ivar emitting: name of the store whose cached entries are being emitted; empty for none. It counts only
+        where there is no record.
     """
 
     __slots__ = ("branch", "emitting", "record", "replaced_headers", "timestamp_ms")
@@ -29,19 +32,19 @@ class TaskRecordContext:
         self.emitting = ""
 
     def headers(self) -> Headers | None:
-        """Return the headers that results have: those of the record being processed, unless replaced."""
+        """Return the headers of results: those of the consumed record, unless they are replaced."""
         if self.replaced_headers is not None:
             return self.replaced_headers
         return None if self.record is None else self.record.headers()
 
     @property
     def cached_from(self) -> str:
-        """The store whose cached entry is being processed in place of a record, empty for none."""
+        """Name of the store whose cached entry is being processed in place of a record; empty for none."""
         return self.emitting if self.record is None else ""
 
     def where(self) -> str:
-        """Return ``topic-partition@offset`` of the record being processed, for messages; where there is none,
-        what is processed instead.
+        """Return ``topic-partition@offset`` of the consumed record, for messages; without a record, a
+        description of the cached entry or the step.
         """
         if self.cached_from:
             return f"a cached entry of store {self.cached_from!r}"
@@ -55,12 +58,12 @@ class RecordContext:
     """Topic, partition, offset, timestamp and headers of a record, for a function that declares a parameter
     ``context``.
 
-    Facts are those of the consumed record that led here. When a table emits at a commit point, or a
+    Topic, partition and offset are those of the consumed record. When a table emits at a commit point, or a
     punctuation runs, there is none: then ``topic`` is None, ``partition`` and ``offset`` are -1, ``headers``
-    are empty, and ``timestamp_ms`` is the table entry's, or the punctuation's. It stays as it is: a function
-    may keep it.
+    are empty, and ``timestamp_ms`` is the table entry's, or the punctuation's. The object does not change: a
+    function may keep it.
 
-    :ivar timestamp_ms: of the record being processed, epoch milliseconds.
+    :ivar timestamp_ms: timestamp of the record being processed, epoch milliseconds.
 
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     >>> def placed(value, context):
@@ -81,17 +84,17 @@ class RecordContext:
 
     @property
     def topic(self) -> str | None:
-        """Topic of the consumed record, its real name."""
+        """Real name of the consumed record's topic; None without a record."""
         return None if self._record is None else self._record.topic()
 
     @property
     def partition(self) -> int:
-        """Partition of the consumed record."""
+        """Partition of the consumed record; -1 without a record."""
         return -1 if self._record is None else self._record.partition()
 
     @property
     def offset(self) -> int:
-        """Offset of the consumed record."""
+        """Offset of the consumed record; -1 without a record."""
         return -1 if self._record is None else self._record.offset()
 
     @property
@@ -104,4 +107,4 @@ class InContext(Protocol[Key, Value, Given]):
     """A function of a record's key and value that declares the record's context."""
 
     def __call__(self, key: Key, value: Value, /, *, context: RecordContext) -> Given:
-        """Return what the function gives for the record."""
+        """Return the function's answer for the record."""

@@ -1,23 +1,23 @@
-"""Buffers the records of one partition, knows its partition time, and leaves out what is dated outside an
+"""Buffers the records of one partition, keeps its partition time, and leaves out records dated outside an
 interval.
 
 Rule (KIP-28, "Stream Time"): partition time is the smallest timestamp among the records in the buffer, and it
 never goes back. The buffer that counts is the next ``buffered.records.per.partition`` records, or all up to
 the stop offset, whatever else a large fetch brought along: so partition time is a function of the log and of
 the stop alone. A stop ends the look-ahead: partition time before it is never earlier than without it, and
-behind the last record of a task nothing is buffered that holds stream time back (``partition_group.py``). A
+behind the last record of a task no buffered record holds stream time back (``partition_group.py``). A
 record counts as buffered until it is processed.
 
 Partition time moves when a record is taken and not before: a partition whose next record lies far ahead has
 not got there yet, and would otherwise make everything that is merged with it late.
 
-Rule of an interval: a record is kept when its own timestamp lies in ``[from, to)``. What is left out never
-reaches the buffer, so it moves neither time nor order.
+Rule of an interval: a record is kept when its own timestamp lies in ``[from, to)``. A record that is left out
+never reaches the buffer, so it moves neither time nor order.
 
-Invariant: the count of what is left out covers exactly the records left out below the committable offset.
-Both are committed together, so a crash neither loses nor doubles what was counted: each kept record carries
-the number of those left out right before it, which counts when that record is processed. Those at the end of
-the buffer count once nothing is buffered before them.
+Invariant: the count of left-out records covers exactly those below the committable offset. Both are committed
+together, so a crash neither loses nor doubles a count: each kept record carries the number of records left
+out right before it, which counts when that record is processed. Records left out at the end of the buffer
+count once no buffered record lies before them.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ from airflow_kstreams.streams.records.timestamp_reading import SECONDS, LatestAl
 _offset_of = methodcaller("offset")
 #: Stop offset of a partition that is read for ever.
 UNBOUNDED = (1 << 63) - 1
-#: Gives the records to buffer and their timestamps, epoch milliseconds; see ``timestamp_reading.py``.
+#: Fetched records -> (records to buffer, their timestamps in epoch milliseconds); see
+#: ``timestamp_reading.py``.
 ReadTimestamps = Callable[[Sequence[Record]], tuple[Sequence[Record], list[int]]]
 
 
 class Closing(NamedTuple):
-    """What a commit says about a windowed store (``runtime/window_closings.py``).
+    """The committed facts of a windowed store (``runtime/window_closings.py``).
 
-    :param open_ms: for how long after the moment it ages from a window takes records, in stream time.
-    :param closed_ms: windows that age from this moment or earlier were closed under less grace, epoch
-        milliseconds; None if stream time closes them under the present one, too.
+    :param open_ms: milliseconds of stream time for which a window takes records, from the time at which its
+        age begins.
+    :param closed_ms: epoch milliseconds; windows whose age begins then or earlier were closed under less
+        grace. None if stream time closes them under the present grace, too.
     """
 
     open_ms: int
@@ -54,10 +56,11 @@ class Closing(NamedTuple):
 class PartitionTimes(NamedTuple):
     """The times of a partition that survive crashes and runs.
 
-    :param partition_time_ms: its partition time, -1 before its first record.
-    :param latest_ms: largest timestamp of the records before the committed offset, -1 when there was none.
-    :param stream_time_ms: stream time of its topic in the task, -1 before its first record.
-    :param closings: of the task's windowed stores, by name.
+    :param partition_time_ms: partition time, epoch milliseconds; -1 before the first record.
+    :param latest_ms: largest timestamp of the records before the committed offset; -1 without any.
+    :param stream_time_ms: stream time of the topic in the task, epoch milliseconds; -1 before the first
+        record.
+    :param closings: name of a windowed store of the task -> its closing.
     """
 
     partition_time_ms: int = -1
@@ -72,8 +75,8 @@ class LastRecord(NamedTuple):
     A log that was truncated below that offset and has grown again holds another record there, or none, for
     an offset is given twice only by leaders of different epochs.
 
-    :param offset: its offset, -1 when it is not known.
-    :param epoch: leader epoch under which it was written, -1 when it is not known.
+    :param offset: offset of the record; -1 when it is not known.
+    :param epoch: leader epoch under which it was written; -1 when it is not known.
     """
 
     offset: int = -1
@@ -81,14 +84,21 @@ class LastRecord(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether both are."""
+        """True if both offset and epoch are known."""
         return self.offset >= 0 and self.epoch >= 0
 
 
 class QueueFacts(NamedTuple):
-    """The facts of a partition to commit at one of its records; the queue has attributes of these names.
+    """The facts of a partition to commit after one of its records; the queue has attributes of these names.
 
-    :param last: the last record below the position, as the queue holds it, or what is kept of it.
+    :param partition: topic and partition.
+    :param position: offset of the next record to process.
+    :param time_ms: partition time, epoch milliseconds.
+    :param latest_ms: largest timestamp below the position, epoch milliseconds; -1 without any.
+    :param last: the last record below the position, or its offset and epoch.
+    :param skipped: number of records below the position that this attempt left out because of their time.
+    :param misdated: number of records below the position that this attempt processed with an implausible
+        time.
     """
 
     partition: TopicPartition
@@ -108,15 +118,16 @@ class QueueFacts(NamedTuple):
 class RecordQueue:
     """The buffered records of one partition up to its stop offset.
 
-    :param partition: the partition.
-    :param bounds: offset of the first record to process, and the offset after the last one.
-    :param buffered: size of the buffer whose smallest timestamp is the partition time.
-    :param times: what earlier attempts and runs left.
-    :param read_timestamps: of its topic.
+    :param partition: topic and partition.
+    :param bounds: (offset of the first record to process, offset after the last one).
+    :param buffered: number of records in the buffer whose smallest timestamp is the partition time.
+    :param times: the partition's times as committed by earlier attempts and runs.
+    :param read_timestamps: reader of its records' timestamps.
     :param last: the last record before the first one to process.
-    :param allowed: the latest time that a record may be dated; one dated later is not remembered.
-    :ivar misdated: records below the position that were processed, by this attempt, and are dated later, or
-        so as seconds are that are taken for milliseconds.
+    :param allowed: function that gives the latest timestamp that a record may have; a later one does not
+        count as the largest.
+    :ivar misdated: number of records below the position that this attempt processed although they are dated
+        later than that, or lie in :data:`SECONDS`.
     """
 
     def __init__(
@@ -134,7 +145,7 @@ class RecordQueue:
         self.partition = partition
         #: Offset after the last record processed; the committable offset.
         self.position = start
-        #: Whether every record up to the stop offset is buffered or was processed.
+        #: True if every record up to the stop offset is buffered or was processed.
         self.complete = start >= self.stop
         self.time_ms = times.partition_time_ms
         self.latest_ms = times.latest_ms
@@ -144,17 +155,17 @@ class RecordQueue:
         self._allowed = allowed
         self._allowed_ms = allowed()
         self.misdated = 0
-        #: Whether a time of :data:`SECONDS` was read.
+        #: True after a timestamp in :data:`SECONDS` was read.
         self._in_seconds = False
         self._records: list[Record] = []
         self._timestamps: list[int] = []
         self._cursor = 0
-        #: Of the records that were processed and are not kept any more.
+        #: The last record among those that were processed and dropped from the buffer.
         self._last = last
-        #: Partition time at each record of the run that was chosen last, and how many of it were processed.
+        #: Partition time at each record of the run chosen last, and the number of these records processed.
         self._run_times: Sequence[int] | None = None
         self._run_at = 0
-        #: Smallest timestamp of the buffers that start at ``_minima_at`` and behind it.
+        #: Smallest timestamp of each buffer, from the one that starts at index ``_minima_at`` on.
         self._minima: Sequence[int] = ()
         self._minima_at = 0
 
@@ -163,28 +174,30 @@ class RecordQueue:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is left to process, now or later."""
+        """True if no record is left to process, now or later."""
         return self.complete and len(self._records) == self._cursor
 
     @property
     def ready(self) -> bool:
-        """Whether the buffer is full, or holds all that is left."""
+        """True if the buffer is full, or holds all records that are left."""
         return self.complete or len(self._records) - self._cursor >= self._buffered
 
     @property
     def skipped(self) -> int:
-        """Records below the position that were left out because of their time, by this attempt."""
+        """Number of records below the position that this attempt left out because of their time."""
         return 0 if self._filter is None else self._filter.skipped
 
     @property
     def last_record(self) -> LastRecord:
-        """The last record below the position, unknown where records are left out: one of those may be it."""
+        """The last record below the position; unknown where records are left out, since one of them may be
+        it.
+        """
         if self._filter is not None:
             return LastRecord()
         return last_of(self._records[self._cursor - 1]) if self._cursor else self._last
 
     def facts(self) -> QueueFacts:
-        """Return what is to be committed with the records below the position."""
+        """Return the facts to commit with the records below the position."""
         cursor, skipped = self._cursor, 0
         last: Record | LastRecord = self._records[cursor - 1] if cursor else self._last
         if self._filter is not None:
@@ -194,11 +207,14 @@ class RecordQueue:
         )
 
     def keep_only(self, interval_ms: tuple[int, int]) -> None:
-        """Leave out every record, from the first one on, that is dated outside an interval."""
+        """Leave out every record, from the first one on, that is dated outside an interval.
+
+        :param interval_ms: from (inclusive) and to (exclusive), epoch milliseconds.
+        """
         self._filter = IntervalFilter(interval_ms)
 
     def add(self, records: Sequence[Record]) -> None:
-        """Buffer records in offset order; whatever lies at or past the stop offset is left out."""
+        """Buffer records in offset order; those at or past the stop offset are left out."""
         if self.complete or not records:
             return
         if records[-1].offset() >= self.stop - 1:
@@ -221,9 +237,7 @@ class RecordQueue:
         self._settle()
 
     def reached(self, end: int) -> None:
-        """Take note that the reader sees nothing more below an offset: markers and aborted records leave such
-        gaps.
-        """
+        """Note that there are no more records below an offset: markers and aborted records leave gaps."""
         if end >= self.stop:
             self.complete = True
             self._settle()
@@ -236,8 +250,8 @@ class RecordQueue:
             self._minima, self._minima_at = (), 0
 
     def caught_up(self, end: int) -> None:
-        """Take note that the log of a partition that is read for ever goes on no further than an offset for
-        now: until :meth:`reopen` it counts as one that has ended there.
+        """Note that the log of a partition that is read for ever ends at an offset for now: until
+        :meth:`reopen` the partition counts as finished there.
         """
         if self._records and end <= self._records[-1].offset():
             return  # the end was read before the records that are here by now were fetched
@@ -246,7 +260,7 @@ class RecordQueue:
         self._settle()
 
     def reopen(self) -> None:
-        """Take note that the log of a partition that had caught up goes on."""
+        """Note that the log of a partition that had caught up goes on."""
         self.extend(UNBOUNDED)
 
     def head_ms(self) -> int:
@@ -254,17 +268,17 @@ class RecordQueue:
         return self._timestamps[self._cursor]
 
     def floor_ms(self) -> int:
-        """Return the partition time the queue is about to have; it must be ready and not empty."""
+        """Return the partition time at the next record; the queue must be ready and not empty."""
         return max(self._buffer_minima(1)[0], self.time_ms)
 
     def most_ready(self) -> int:
-        """Return how many records may be taken in a row while the buffer stays full enough."""
+        """Return the number of records that may be taken in a row while the buffer stays full enough."""
         left = len(self._records) - self._cursor
         return left if self.complete else left - self._buffered + 1
 
     def count_below(self, bound: tuple[int, TopicPartition], limit: int) -> int:
-        """Return how many records lie in a row whose (timestamp, partition) is at most a bound; at least one
-        and up to a limit.
+        """Return the number of next records in a row whose (timestamp, partition) is at most ``bound``; at
+        least one, ``limit`` at most.
         """
         bound_ms, other = bound
         if self.partition > other:
@@ -277,17 +291,17 @@ class RecordQueue:
         return limit
 
     def rising(self, limit: int) -> Sequence[int]:
-        """Return for each of the next records the largest timestamp up to it: what a record waits for that
-        lies behind one that is dated later.
+        """Return for each of the next records the largest timestamp up to it: a record waits behind one that
+        is dated later.
 
-        :param limit: of how many, at most; only those that may be taken are given.
+        :param limit: most records to consider; only those that may be taken count.
         """
         start = self._cursor
         timestamps = self._timestamps[start : start + min(limit, self.most_ready())]
         return timestamps if _in_order(timestamps) else list(accumulate(timestamps, max))
 
     def head(self, count: int) -> tuple[Sequence[Record], Sequence[int]]:
-        """Return the next records and their timestamps; they stay in the queue until ``advance``."""
+        """Return the next records and their timestamps; they stay in the queue until :meth:`advance`."""
         start, end = self._cursor, self._cursor + count
         self._run_times, self._run_at = None, 0
         return self._records[start:end], self._timestamps[start:end]
@@ -313,7 +327,7 @@ class RecordQueue:
         return self._minima[start : start + count]
 
     def advance(self, count: int) -> None:
-        """Take note that the next records were processed."""
+        """Note that the next ``count`` records were processed."""
         if not count:
             return
         end = self._cursor + count
@@ -336,8 +350,8 @@ class RecordQueue:
         self._settle()
 
     def take(self) -> QueueFacts:
-        """Take note that the next record was processed, as ``advance``, and return what ``facts`` gives then:
-        what a record with calls needs, in one step.
+        """Note that the next record was processed, and return the facts to commit then: :meth:`advance` and
+        :meth:`facts` in one step, for records with calls.
         """
         cursor = self._cursor
         end = cursor + 1
@@ -371,24 +385,23 @@ class RecordQueue:
 
 
 def last_of(record: Any) -> LastRecord:
-    """Return what is kept of the last record processed.
+    """Return offset and leader epoch of the last record processed.
 
-    :param record: as the queue holds it: decoded ahead of its turn, perhaps.
+    :param record: an element of the queue, consumed or decoded.
     """
     epoch = as_consumed(record).leader_epoch()
     return LastRecord(record.offset(), -1 if epoch is None else epoch)
 
 
 def _in_order(timestamps: Sequence[int]) -> bool:
-    """Return whether each timestamp is at least the one before it, as in most logs."""
+    """Return True if each timestamp is at least the one before it, as in most logs."""
     return all(map(le, timestamps, islice(timestamps, 1, None)))
 
 
 def lookahead_minima(timestamps: Sequence[int], start: int, count: int, window: int) -> Sequence[int]:
-    """Return for each of ``count`` timestamps the smallest among itself and those that follow, ``window`` in
-    all.
+    """Return for each of ``count`` timestamps the smallest of ``window`` timestamps from this one on.
 
-    :param start: index of the first one.
+    :param start: index of the first of the ``count`` timestamps.
     """
     seen = timestamps[start : start + count + window - 1]
     if _in_order(seen):
@@ -410,7 +423,7 @@ class IntervalFilter:
     """Filters one partition.
 
     :param interval_ms: from (inclusive) and to (exclusive), epoch milliseconds.
-    :ivar skipped: records left out below the committable offset, by this attempt.
+    :ivar skipped: number of records below the committable offset that this attempt left out.
     """
 
     __slots__ = ("_before", "_behind", "_from_ms", "_next_offset", "_to_ms", "skipped")
@@ -418,9 +431,9 @@ class IntervalFilter:
     def __init__(self, interval_ms: tuple[int, int]) -> None:
         self._from_ms, self._to_ms = interval_ms
         self.skipped = 0
-        #: How many were left out right before each record that is buffered.
+        #: For each buffered record, the number of records left out right before it.
         self._before: deque[int] = deque()
-        #: How many were left out behind the last record that is buffered, and the offset after the last.
+        #: Number of records left out behind the last buffered record, and the offset after the last of them.
         self._behind = 0
         self._next_offset = -1
 
@@ -439,14 +452,14 @@ class IntervalFilter:
         return kept
 
     def processed(self, count: int) -> None:
-        """Take note that the next buffered records were processed."""
+        """Note that the next ``count`` buffered records were processed."""
         for _ in range(count):
             self.skipped += self._before.popleft()
 
     def pass_rest(self) -> int:
-        """Take note that nothing is buffered, so that what was left out lies behind.
+        """Note that no record is buffered, and count the records left out at the end.
 
-        :return: the offset after it, -1 when nothing was left out at the end.
+        :return: the offset after them; -1 if no record was left out at the end.
         """
         passed = self._next_offset if self._behind else -1
         self.skipped += self._behind

@@ -1,6 +1,6 @@
-"""Checks the time and the headers that users give a result.
+"""Checks the timestamp and the headers that users give a result.
 
-A wrong one would fail where it is written, or lie in the output, and nothing there names the node it is of.
+A wrong one would fail in the producer, or stand in the output, where nothing names the node that gave it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ _LATEST_MS = 2**63 - 1
 def checked_time(given: Any, said: str) -> int:
     """Return a timestamp that Kafka can hold.
 
-    :param said: what gives it, for messages, with a place for what it gives: ``forward: timestamp_ms is {}``.
+    :param given: the user's timestamp, epoch milliseconds.
+    :param said: beginning of the message, with ``{}`` for the found value: ``forward: timestamp_ms is {}``.
     :raises TypeError: it is no whole number.
-    :raises ValueError: it is negative, which Kafka takes for none, or too large.
+    :raises ValueError: it is negative, which Kafka takes for no timestamp, or too large.
     """
     if type(given) is not int:
         raise TypeError(f"{said.format(type(given).__name__)}, expected int: epoch milliseconds")
@@ -30,10 +31,11 @@ def checked_time(given: Any, said: str) -> int:
 
 
 def checked_headers(given: Any, said: str) -> Headers:
-    """Return headers as a list of their own.
+    """Return headers as a new list.
 
-    :param said: as for :func:`checked_time`.
-    :raises TypeError: Kafka knows no such headers.
+    :param given: the user's headers.
+    :param said: beginning of the message, as for :func:`checked_time`.
+    :raises TypeError: they are no pairs of text and bytes or None.
     """
     if not isinstance(given, list | tuple):
         found = said.format(type(given).__name__)

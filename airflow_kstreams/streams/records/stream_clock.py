@@ -6,7 +6,7 @@ partitions and never goes back; a node inherits the stream time of its parents, 
 larger one. So a node's stream time is the largest among the topics that lead to it. Partition times are the
 business of ``partition_group.py``; they arrive here with each record.
 
-What time brings comes in this order:
+Timers call back in this order:
 
 1. Time passes (:meth:`StreamClock.pass_time`). Before a record that brings stream time further is processed,
    windows close and joins give up waiting: each timer that gives something calls back at its own moment, with
@@ -17,26 +17,27 @@ What time brings comes in this order:
    multiple, as in Kafka Streams: the earliest first. Nothing below a processor goes by stream time ahead of a
    repartition topic, as it may change keys, so no result is late by that.
 
-So what a timer gives is judged, by windows and joins below, at the moment at which it is due: not at that of
-the record that ends a quiet time. That makes results of step 1 independent of where runs end: the end of
-a run brings stream time to a moment in the same steps (``runtime/execution.py``), all topics together, and
-what is due by then comes ahead of the records behind it, in one run as in two.
+So windows and joins below judge the results of a timer by its own due time, not by the time of the record
+that ends a quiet period. That makes results of step 1 independent of where runs end: the end of a run brings
+stream time forward in the same steps (``runtime/execution.py``), all topics together, and the timers due by
+then come ahead of the records behind it, in one run as in two.
 
-What is only cleared away goes with the next moment at which something is given, or with the record, and
-makes no moments of its own: a join by seconds has tens of thousands of them in a quiet day. (A table of
-windows with a cache may emit as it clears away. Its keys are windows, so there, too, a topic lies ahead of
-what goes by time.) Where a single node goes by stream time, nothing can see the moments in between: then one
-callback serves all of them (:attr:`StreamClock.steps`). What it gives, and its order, are the same.
+A timer that only deletes expired entries calls back with the next moment at which a timer gives a result, or
+with the record, and makes no moments of its own: a join by seconds would have tens of thousands of them in a
+quiet day. (A table of windows with a cache may emit as it deletes. Its keys are windows, so there, too, a
+topic lies ahead of the nodes that go by time.) Where a single node goes by stream time, no other node can see
+the moments in between: then one callback serves all of them (:attr:`StreamClock.steps`). Its results, and
+their order, are the same.
 
-A topic without a record yet takes the stream time of the others first: what was due before the task's first
-record is not made up for.
+A topic without a record yet takes the stream time of the others first: a timer that would have been due
+before the task's first record does not call back for that time.
 
-Crash argument: a record and what time brings ahead of it are one step, between whose parts no commit comes.
-Moments depend on what stores hold, which is restored, and on the stream time of records.
+Crash argument: a record and the callbacks ahead of it are one step, between whose parts no commit comes.
+Moments depend on the content of stores, which is restored, and on the stream time of records.
 
 Rule of the wall clock: a timer calls back once when its moment has come, however many periods have passed
 since, and the next moment lies on its own grid; as in Kafka Streams. The host looks at the clock between
-records. What depends on the wall clock is not the same when a run is repeated.
+records. Results that depend on the wall clock differ when a run is repeated.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ from dataclasses import dataclass
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 
-#: Whether a timer calls back behind the record, when it is due, and the place of its node in topological
-#: order: timers call back in this order.
+#: (True if the timer calls back behind the record, its due time in epoch milliseconds, the place of its node
+#: in topological order): timers call back in the order of these.
 Moment = tuple[bool, int, int]
-#: Behind every moment.
+#: A moment behind every other.
 AT_LAST: Moment = (True, NEVER, 0)
 
 
@@ -60,8 +61,9 @@ class StreamClock:
 
     :param topics: the task's source topics, real names.
     :param order: names of the nodes in topological order.
-    :ivar steps: whether time passes through the moments of timers one by one.
-    :ivar moment: of the timer that calls back, while it does.
+    :param record_context: the record being processed.
+    :ivar steps: True if time passes through the moments of timers one by one.
+    :ivar moment: moment of the timer that is calling back; None at other times.
     """
 
     def __init__(
@@ -69,14 +71,14 @@ class StreamClock:
     ) -> None:
         self.topics = {topic: TopicClock(topic) for topic in topics}
         self._rank = {node: number for number, node in enumerate(order)}
-        #: By place.
+        #: Sorted by place.
         self._timers: list[NodeTimer] = []
         self._record_context = record_context
         self.steps = True
         self.moment: Moment | None = None
 
     def advance(self, topic: str, time_ms: int) -> None:
-        """Bring a topic's stream time to at least a moment, e.g. the one an earlier run left."""
+        """Bring a topic's stream time to at least ``time_ms``, e.g. to the one that a run committed."""
         clock = self.topics[topic]
         clock.time_ms = max(clock.time_ms, time_ms)
 
@@ -91,8 +93,9 @@ class StreamClock:
 
     @property
     def next_moment_ms(self) -> int:
-        """The next moment to pass on the way to where topics are brought: the first that a run is worth, else
-        the last if anything is due.
+        """The next time, epoch milliseconds, at which to stop on the way to the target times of
+        :meth:`aim_at`: the first for which a run is worth it, else the last if any timer is due;
+        :data:`NEVER` if none is.
         """
         due = [timer for timer in self._timers if timer.due_ms <= timer.target_ms]
         return min(
@@ -102,16 +105,22 @@ class StreamClock:
 
     @property
     def next_needed_ms(self) -> int:
-        """The first moment for which a run is worth it though no record comes."""
+        """The first time, epoch milliseconds, for which a run is worth it though no record comes."""
         return min((timer.needed_ms for timer in self._timers), default=NEVER)
 
     def aim_at(self, to_ms: Mapping[str, int]) -> None:
-        """Take note of the moments to which topics are brought, one moment of a timer after the other."""
+        """Set the times to which topics are brought, step by step.
+
+        :param to_ms: topic -> stream time, epoch milliseconds.
+        """
         for topic, time_ms in to_ms.items():
             self.topics[topic].target_ms = time_ms
 
     def bring_to(self, to_ms: Mapping[str, int]) -> None:
-        """Bring topics' stream time to at least these moments; timers wait until they are asked."""
+        """Bring topics' stream time to at least these times; no timer calls back here.
+
+        :param to_ms: topic -> stream time, epoch milliseconds.
+        """
         for topic, time_ms in to_ms.items():
             self.advance(topic, time_ms)
 
@@ -131,7 +140,10 @@ class StreamClock:
     ) -> NodeTimer:
         """Make a timer of a node below these topics.
 
-        :param behind: whether it calls back behind the record that brings stream time to its moment.
+        :param node: name of the node.
+        :param topics: topics above the node.
+        :param callback: function that takes the node's stream time, epoch milliseconds.
+        :param behind: True if it calls back behind the record that brings stream time to its due time.
         """
         names = sorted(topics)
         clocks = [self.topics[topic] for topic in names]
@@ -145,9 +157,10 @@ class StreamClock:
         return timer
 
     def pass_time(self, clock: TopicClock, to_ms: int, before: Moment = AT_LAST) -> None:
-        """Bring a topic's stream time to a moment, ahead of a record, through the moments that lie before it.
+        """Bring a topic's stream time to ``to_ms``, ahead of a record, through the moments of timers before
+        it.
 
-        :param before: it comes to this moment at most, and leaves alone what is due at it or after it.
+        :param before: the moment at which to stop; timers due at it or later do not call back.
         """
         if clock.time_ms < 0:
             clock.time_ms = min(self.latest_ms, to_ms)
@@ -166,17 +179,17 @@ class StreamClock:
         self._look_again()
 
     def fire(self, before: Moment = AT_LAST) -> None:
-        """Call back whatever is due, then set the clocks for what comes next.
+        """Call back the timers that are due, then compute when the next ones are.
 
-        :param before: leaves alone what comes at this moment or after it.
+        :param before: the moment at which to stop; timers due at it or later do not call back.
         """
         self._call_back(before)
         self._look_again()
 
     def _call_back(self, before: Moment, *, ahead: bool = False) -> None:
-        """Call back what is due before a moment.
+        """Call back the timers that are due before a moment.
 
-        :param ahead: whether a record is still to come: leaves alone what calls back behind it.
+        :param ahead: True if a record is still to come; timers that call back behind it are left out.
         """
         record_context = self._record_context
         timestamp_ms = record_context.timestamp_ms
@@ -194,10 +207,11 @@ class StreamClock:
         record_context.timestamp_ms = timestamp_ms
 
     def _first_due(self, latest_ms: int, *, ahead: bool) -> tuple[Moment, NodeTimer] | None:
-        """Return the timer to call back next, and the moment at which it gives something, whatever is to be
-        cleared away before that.
+        """Return the timer to call back next, with the moment at which it gives a result; None if none is
+        due.
 
-        :param latest_ms: the largest stream time of a topic.
+        :param latest_ms: the largest stream time of a topic, epoch milliseconds.
+        :param ahead: True if a record is still to come; timers that call back behind it are left out.
         """
         first: NodeTimer | None = None
         first_ms = NEVER
@@ -230,10 +244,10 @@ class StreamClock:
 class TopicClock:
     """Stream time of one topic in one task.
 
-    :ivar time_ms: epoch milliseconds, -1 before the first record.
-    :ivar due_ms: no timer is due while ``time_ms`` lies below this.
-    :ivar target_ms: the moment to which it is brought behind the last record, -1 before that.
-    :ivar timers: of the nodes that the topic leads to, by place.
+    :ivar time_ms: stream time, epoch milliseconds; -1 before the first record.
+    :ivar due_ms: stream time below which no timer is due, epoch milliseconds.
+    :ivar target_ms: stream time to which the end of a run brings the topic; -1 before that.
+    :ivar timers: timers of the nodes below the topic, sorted by place.
     """
 
     __slots__ = ("due_ms", "target_ms", "time_ms", "timers", "topic")
@@ -256,7 +270,7 @@ class NodeTimer:
         callback: Callable[[int], None],
         kept_in: Sequence[list[NodeTimer]],
     ) -> None:
-        #: Whether it calls back behind the record, and its node's place in topological order.
+        #: (True if it calls back behind the record, its node's place in topological order).
         self.place = place
         self.due_ms = self.needed_ms = NEVER
         self.stream_time = stream_time
@@ -266,32 +280,34 @@ class NodeTimer:
 
     @property
     def target_ms(self) -> int:
-        """The moment to which the node's stream time is brought behind the last record, -1 before that."""
+        """The stream time to which the end of a run brings the node, epoch milliseconds; -1 before that."""
         return max(clock.target_ms for clock in self._clocks)
 
     def reached_ms(self) -> int:
-        """Return the node's stream time, or the moment to which it is brought."""
+        """Return the node's stream time, or the later time to which it is being brought."""
         return max(self.stream_time(), self.target_ms)
 
     def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
-        """Arm the timer for a moment; None disarms it."""
+        """Arm the timer; see :meth:`StreamTimer.set`."""
         self.due_ms = NEVER if due_ms is None else due_ms
         self.needed_ms = self.due_ms if needed_ms is None else needed_ms
-        # Where several topics meet, the moment may be reached by the other one's time: then look at once.
+        # Where several topics meet, another one's time may have reached the due time: then look at once.
         look_ms = self.due_ms if self.due_ms > self.stream_time() else -1
         for clock in self._clocks:
             if look_ms < clock.due_ms:
                 clock.due_ms = look_ms
 
     def end(self) -> None:
-        """Disarm the timer for good, and have it forgotten."""
+        """Disarm the timer for good."""
         self.due_ms = self.needed_ms = NEVER
         for timers in self._kept_in:
             timers.remove(self)
 
 
 def _next_given_ms(clock: TopicClock) -> int:
-    """Return the first moment of a topic at which a timer gives something ahead of a record."""
+    """Return the first time, epoch milliseconds, at which a timer below a topic gives a result ahead of a
+    record.
+    """
     first_ms = NEVER
     for timer in clock.timers:
         if timer.needed_ms < first_ms and not timer.place[0]:
@@ -302,7 +318,8 @@ def _next_given_ms(clock: TopicClock) -> int:
 class TaskWallClock:
     """The wall clock as one task sees it, and the timers on it.
 
-    :param now_ms: the time, epoch milliseconds.
+    :param now_ms: function that gives the time, epoch milliseconds.
+    :param record_context: the record being processed.
     """
 
     def __init__(self, now_ms: Callable[[], int], record_context: TaskRecordContext) -> None:
@@ -311,10 +328,11 @@ class TaskWallClock:
         self._timers: list[WallClockTimer] = []
 
     def every(self, interval_ms: int, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Call back every so often, first when one interval has passed.
+        """Call back at an interval, first when one interval has passed.
 
-        :param callback: gets the wall-clock time.
-        :return: cancels the timer; may be called twice.
+        :param interval_ms: milliseconds from one call to the next.
+        :param callback: function that takes the wall-clock time, epoch milliseconds.
+        :return: function that cancels the timer; it may be called twice.
         """
         timer = WallClockTimer(interval_ms, self.now_ms() + interval_ms, callback)
         self._timers.append(timer)
@@ -326,14 +344,14 @@ class TaskWallClock:
         return cancel
 
     def due(self) -> bool:
-        """Return whether anything is due."""
+        """Return True if any timer is due."""
         if not self._timers:
             return False
         now_ms = self.now_ms()
         return any(timer.due_ms <= now_ms for timer in self._timers)
 
     def fire(self) -> bool:
-        """Call back whatever is due, and say whether anything was."""
+        """Call back the timers that are due; return True if any was."""
         if not self._timers:
             return False
         now_ms = self.now_ms()
@@ -353,9 +371,11 @@ class TaskWallClock:
 
 @dataclass(slots=True)
 class WallClockTimer:
-    """A repeating timer.
+    """A repeating timer on the wall clock.
 
-    :ivar due_ms: when it calls back next, epoch milliseconds.
+    :ivar interval_ms: milliseconds from one call to the next.
+    :ivar due_ms: time of the next call, epoch milliseconds.
+    :ivar callback: function that takes the wall-clock time, epoch milliseconds.
     """
 
     interval_ms: int

@@ -5,11 +5,11 @@ source are decoded here, once, and wait decoded (:class:`ReadRecord`).
 
 A record dated after the latest time that is allowed (``max.timestamp.ahead.ms``) never counts as the largest
 timestamp before another one. In a task that goes by stream time it is treated like a record without a
-timestamp, so that it moves nothing; elsewhere it keeps its time.
+timestamp, so that it does not move stream time; elsewhere it keeps its time.
 
-What cannot be read, or must not be, is not an error yet: it waits in the queue under the largest timestamp
-before it, and fails, is skipped or goes to the dead-letter topic when its turn comes, so that everything
-before it is processed first, however much was fetched.
+A record that cannot or must not be read is no error yet: it waits in the queue under the largest timestamp
+before it, and fails, is skipped or goes to the dead-letter topic when its turn comes, so that all records
+before it are processed first, however many were fetched.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtract
 
 #: Kafka keeps timestamps in signed 64-bit numbers.
 _LARGEST_MS = 2**63 - 1
-#: What a time of this century gives in seconds; taken for milliseconds it lies in the first weeks of 1970.
+#: Times from 2000 to 2100 in seconds since the epoch; taken for milliseconds they lie in the first weeks of
+#: 1970.
 SECONDS = range(946_684_800, 4_102_444_800)
 
-#: Why what might be a moment is none.
+#: Type of an extractor's answer that might stand for a time -> the reason why it does not.
 _NO_MOMENT: dict[Any, str] = {
     str: " that is no ISO 8601 with an offset from UTC",
     datetime: " without an offset from UTC",
     float: " without a unit",
 }
 
-#: Gives the latest time that a record of a partition may be dated, epoch milliseconds. Asked once per fetch.
+#: Gives the latest timestamp that a record of a partition may have, epoch milliseconds. Called once per
+#: fetch.
 LatestAllowed = Callable[[], int]
 
 
@@ -48,9 +50,9 @@ def no_bound() -> int:
 class RecordTimestamps:
     """Reads the timestamps that records carry.
 
-    :param latest_ms: largest timestamp before the first record, -1 when there is none.
-    :param allowed: the latest time that a record may be dated.
-    :param timed: whether the task goes by stream time.
+    :param latest_ms: largest timestamp before the first record, epoch milliseconds; -1 without any.
+    :param allowed: function that gives the latest timestamp that a record may have.
+    :param timed: True if the task goes by stream time.
     """
 
     __slots__ = ("_allowed", "_latest_ms", "_timed")
@@ -89,7 +91,7 @@ class RecordTimestamps:
 class UnfitRecord:
     """A record that must not be processed, as one without a usable timestamp; decoding it raises.
 
-    :param error: the reason.
+    :param error: the reason why it must not be processed.
     """
 
     __slots__ = ("_error", "offset", "partition", "raw", "topic")
@@ -113,7 +115,7 @@ class UnfitRecord:
         return self.raw.value()
 
     def timestamp(self) -> tuple[int, int]:
-        """Return the timestamp, as invalid as it is."""
+        """Return the timestamp, which may be invalid."""
         return self.raw.timestamp()
 
     def headers(self) -> Headers | None:
@@ -126,7 +128,7 @@ class UnfitRecord:
 
 
 def as_consumed(record: Record | ReadRecord) -> Record:
-    """Return a record as the log has it, whose key and value can be asked for."""
+    """Return a record with its bytes in the log, without the wrappers of this module."""
     return record.raw if isinstance(record, _WRAPPING) else record
 
 
@@ -134,7 +136,7 @@ class ReadRecord:
     """A record decoded ahead of its turn.
 
     :ivar error: the reason why it cannot be processed, None if it can.
-    :ivar skipped: whether it is to be dropped and counted.
+    :ivar skipped: True if it is to be dropped and counted.
     """
 
     __slots__ = ("error", "key", "offset", "raw", "skipped", "value")
@@ -154,12 +156,12 @@ _WRAPPING = (UnfitRecord, ReadRecord)
 class ExtractedTimestamps:
     """Decodes records and asks an extractor for their timestamps.
 
-    :param node: the source.
-    :param extractor: its extractor.
-    :param latest_ms: largest timestamp before the first record, -1 when there is none.
-    :param now_ms: wall clock.
-    :param allowed: the latest time that the extractor may give.
-    :param timed: whether the task goes by stream time.
+    :param node: the source node.
+    :param extractor: the source's extractor.
+    :param latest_ms: largest timestamp before the first record, epoch milliseconds; -1 without any.
+    :param now_ms: function that gives the wall-clock time, epoch milliseconds.
+    :param allowed: function that gives the latest timestamp that the extractor may return.
+    :param timed: True if the task goes by stream time.
     """
 
     def __init__(
@@ -192,7 +194,8 @@ class ExtractedTimestamps:
             key, value = record.key(), record.value()
             kept.key = None if key is None else self._deserialize_key(key)
             kept.value = None if value is None else self._deserialize_value(value)
-            # That it is there tells an error that follows from one of the serdes: see dating_failed().
+            # dating_failed() finds by this variable whether an error comes from the extractor or from a
+            # serde.
             consumed = ConsumedRecord(
                 kept.key,
                 kept.value,
@@ -221,7 +224,7 @@ class ExtractedTimestamps:
 
 
 def dating_failed(error: BaseException) -> bool:
-    """Return whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
+    """Return True if the record was decoded, and its extractor raised or returned no usable timestamp."""
     if isinstance(error, InvalidTimestampError):
         return True
     reading = ExtractedTimestamps._read.__code__
@@ -232,17 +235,17 @@ def dating_failed(error: BaseException) -> bool:
 class InvalidTimestampError(ValueError):
     """A record has no usable timestamp; becomes a ``RecordError`` when its turn comes."""
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # the text holds no data of a user's
 
 
 class TimestampAheadError(ValueError):
     """A record is dated too far ahead for a task that goes by stream time; the processing handler takes it.
 
-    :param timestamp_ms: its date, epoch milliseconds.
-    :param allowed_ms: the latest one that is allowed.
+    :param timestamp_ms: the record's timestamp, epoch milliseconds.
+    :param allowed_ms: the latest timestamp that is allowed, epoch milliseconds.
     """
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # the text holds no data of a user's
 
     def __init__(self, timestamp_ms: int, allowed_ms: int) -> None:
         super().__init__(
@@ -254,9 +257,9 @@ class TimestampAheadError(ValueError):
 def implausible_times(count: int, topics: Collection[str], latest_ms: Mapping[TopicPartition, int]) -> str:
     """Return a warning of processed records whose times are implausible.
 
-    :param count: their number.
-    :param topics: that they are of.
-    :param latest_ms: largest timestamp that was read of each partition.
+    :param count: number of these records.
+    :param topics: topics of these records.
+    :param latest_ms: partition -> largest timestamp read, epoch milliseconds.
     """
     newest = [
         f"{tp} has come to {iso_of(last_ms)}, which as seconds is {iso_of(last_ms * 1_000)}"
@@ -273,7 +276,7 @@ def implausible_times(count: int, topics: Collection[str], latest_ms: Mapping[To
 
 
 def iso_of(epoch_ms: int) -> str:
-    """Return a time in ISO 8601, in UTC; one that has none there as milliseconds."""
+    """Return a time in ISO 8601, in UTC; ``<epoch_ms> ms`` for a number beyond the years 1 to 9999."""
     try:
         return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):  # a record may carry any number
@@ -290,7 +293,9 @@ def shown_extractor(extractor: TimestampExtractor) -> str:
 def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> InvalidTimestampError:
     """Describe a record that has no usable timestamp.
 
-    :param found: what it carries or the extractor gave; what that may be of a record's value is not shown.
+    :param found: the timestamp of the record, or the extractor's answer, of which only the type is shown: it
+        may be part of a record's value.
+    :param extractor: the extractor that gave the answer; None for the record's own timestamp.
     """
     if extractor is None:
         given = f"it carries {found}"

@@ -1,14 +1,14 @@
-"""Reads from a traceback where an error happened: at which line of the user's code, at which node, and what
-the node was encoding then.
+"""Finds in a traceback the line of the user's code and the node at which an error happened, and the object
+that the node was encoding then.
 
-Between the user's functions lie frames of this package, which say nothing to a user, and of the loops that it
-writes, whose lines are in no file. In the place of both stand the nodes that they ran for, each with the line
-of the DSL that made it.
+Between the user's functions lie frames of this package, which mean nothing to a user, and of the loops that
+it writes, whose lines are in no file. In the place of both stand the nodes that they ran for, each with the
+line of the DSL that made it.
 
-What runs for a node has an argument ``_node``: a closure the node's name, what is written as lines a
-:class:`NodeOfLine`. What encodes outside of such lines has an argument ``_encoding``, beside what is
-encoded, ``given``; what calls serdes for no node, an argument ``_serde_of`` that says for what. It costs
-nothing until an error asks.
+A function that runs for a node has an argument ``_node``: the node's name in a closure, a :class:`NodeOfLine`
+in a function made of lines. A function that encodes outside of such lines has an argument ``_encoding``,
+beside the object, ``given``; one that calls serdes for no node has an argument ``_serde_of``, which names the
+objects. These arguments cost nothing until an error happens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.graph.services import Encoding
 from airflow_kstreams.streams.hints.function_checks import PACKAGE_FOLDER
 
-#: What a traceback calls the file of a loop that this package writes.
+#: File name, in tracebacks, of a loop that this package writes.
 GENERATED_FILE = "<source loop>"
 _STANDARD = f"{sysconfig.get_path('stdlib')}/"
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
@@ -34,7 +34,9 @@ _TITLE = "Traceback of the application's code (most recent call last):"
 class Place(NamedTuple):
     """A line of a function.
 
-    :param function: its name, ``<lambda>`` if it has none.
+    :param file: path of the file.
+    :param line: number of the line, from 1 on.
+    :param function: name of the function, ``<lambda>`` if it has none.
     """
 
     file: str
@@ -56,9 +58,9 @@ def failing_place(error: BaseException) -> Place | None:
 
 
 def last_user_line(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return where in the user's own code a thread stands; empty if it is in none.
+    """Return the line of the user's own code that a thread executes, as text; empty if it executes none.
 
-    :param frames: of the thread, the innermost first.
+    :param frames: pairs of frame and line of the thread, the innermost first.
     """
     for frame, line in frames:
         if not _is_ours(frame.f_code) and not frame.f_code.co_filename.startswith(_LIBRARIES):
@@ -67,10 +69,10 @@ def last_user_line(frames: Iterable[tuple[FrameType, int]]) -> str:
 
 
 def user_call(frames: Iterable[tuple[FrameType, int]]) -> FrameType | None:
-    """Return the outermost frame, of those inside what runs for a node or calls serdes, that is neither of
-    this package nor of the standard library: a call of a user's function. None where there is none.
+    """Return the outermost frame of a user's function that a node or a serde has called: a frame neither of
+    this package nor of the standard library. None where there is none.
 
-    :param frames: of a thread, the innermost first.
+    :param frames: pairs of frame and line of a thread, the innermost first.
     """
     call: FrameType | None = None
     for frame, _ in frames:
@@ -83,13 +85,13 @@ def user_call(frames: Iterable[tuple[FrameType, int]]) -> FrameType | None:
 
 
 def user_traceback(error: BaseException, site_of: Callable[[str], str], *, node: str = "") -> str:
-    """Return an error's traceback in Python's form, without the frames of this package; empty if no other one
-    is left.
+    """Return an error's traceback in Python's form, without the frames of this package; empty if no other
+    frame is left.
 
-    The error's own words are not in it: they may repeat what the data of users is.
+    The error's message is not in it: it may repeat data of users.
 
-    :param site_of: gives the file and line at which a node was defined, empty if that is not known.
-    :param node: at which the traceback begins; one that is on it unless given.
+    :param site_of: function that gives the file and line at which a node was defined; empty if not known.
+    :param node: name of the node at which the traceback begins; empty for the first one on it.
     """
     lines = [_node_line(node, site_of(node))] if node else []
     found = False
@@ -109,8 +111,8 @@ def user_traceback(error: BaseException, site_of: Callable[[str], str], *, node:
 class NodeOfLine:
     """Finds the node at which a function was by the line of its text; lines count from 1.
 
-    :param nodes: that wrote each line.
-    :param encodings: line -> what it encodes.
+    :param nodes: name of the node that wrote each line.
+    :param encodings: line that encodes -> (variable of the object, description for messages).
     """
 
     __slots__ = ("_nodes", "encodings")
@@ -133,20 +135,22 @@ def node_of(frame: FrameType, line: int) -> str | None:
 
 
 def serde_of(frame: FrameType) -> str | None:
-    """Return for what a frame calls serdes, if it runs for no node; None if it does not."""
+    """Return the objects for which a frame calls serdes, as text, if it runs for no node; None if it does not
+    call serdes.
+    """
     return str(frame.f_locals["_serde_of"]) if _takes(frame, "_serde_of") else None
 
 
 def failing_node(error: BaseException, default: str) -> str:
-    """Return the name of the innermost node on an error's traceback."""
+    """Return the name of the innermost node on an error's traceback; ``default`` if there is none."""
     frames = traceback.walk_tb(error.__traceback__)
     names = [name for frame, line in frames if (name := node_of(frame, line)) is not None]
     return names[-1] if names else default
 
 
 def failed_encoding(error: BaseException) -> tuple[Encoding, Any] | None:
-    """Return what the innermost node on an error's traceback was encoding, and the object; None if it did
-    something else.
+    """Return the encoding of the innermost node on an error's traceback, and the object; None if it was not
+    encoding.
     """
     found: tuple[Encoding, Any] | None = None
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -171,9 +175,9 @@ def _node_line(node: str, site: str) -> str:
 
 
 def program_text(error: BaseException) -> str:
-    """Return what the program itself says: the constants and names of the functions on an error's traceback,
-    and of those that are the user's the names in their modules, of the class of their object, and of the
-    classes of what that holds.
+    """Return the texts that come from the program and not from data: the constants and names of the functions
+    on an error's traceback, and for functions of the user's the names in their modules, of their object's
+    class, and of the classes of its attributes.
     """
     said: dict[str, None] = {}
     for frame, _ in _frames(error):
@@ -190,7 +194,7 @@ def _kinds(frame: FrameType) -> Iterator[str]:
     yield type(owner).__name__
     try:
         held = [*vars(owner).values()]
-    except Exception:  # it has slots alone, or what a user wrote to look attributes up
+    except Exception:  # the object has slots only, or attribute access of a user's own
         return
     yield from (type(each).__name__ for each in held)
 
