@@ -99,6 +99,10 @@ def _times(tp: TopicPartition, at: int, seen: Survey) -> PartitionTimes:
     found = None if held is None else OffsetMetadata.decode(held.metadata)
     if held is not None and found is not None and not found.foreign:
         return found.times if at >= held.offset else PartitionTimes()
+    reset = seen.ledger.reset
+    if reset is not None and tp.topic not in reset.topic_ids and reset.stops.get(tp) == at:
+        # Where a reset has set the offset, whose times begin anew.
+        return PartitionTimes()
     left = seen.ledger.left([tp.topic]).get(tp.topic)
     known = None if left is None else left.times_of(tp)
     if left is None or known is None or at < left.stops_of(tp.topic).get(tp, 0):

@@ -60,14 +60,17 @@ from airflow_kstreams.batch.ledger.facts import (
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.acceptance import plan_acceptance, write_acceptance
 from airflow_kstreams.batch.reset.reset_plan import Look, ResetPlan, ResetRequest, Survey, plan_reset, survey
+from airflow_kstreams.batch.reset.scenario import to_offset
 from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
+from airflow_kstreams.streams.naming.commands import accept_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
@@ -189,13 +192,19 @@ class ApplicationReset:
     def _done_before(self) -> bool:
         """Return whether a reset of this name is done; a repetition that shifts offsets would shift them
         twice.
+
+        :raises RunBusyError: another program has moved its offsets since.
         """
         if not self._request.reset_id:
             return False
         record = self._session.read_ledger().reset
         if record is None or record.stage is not ResetStage.DONE:
             return False
-        return (record.reset_id, record.command) == (self._request.reset_id, self._request.command)
+        done = (record.reset_id, record.command) == (self._request.reset_id, self._request.command)
+        if done:
+            named = {*self._request.input_topics, *self._request.intermediate_topics}
+            self._refuse_others_offsets({tp: at for tp, at in record.stops.items() if tp.topic in named})
+        return done
 
     def _accept(self) -> ResetPlan:
         """Let reading go on at other offsets, once no task can move offsets any more."""
@@ -351,14 +360,33 @@ class ApplicationReset:
 
     def _refuse_overwritten(self, done: ResetPlan) -> None:
         """Raise if a member of the group, which cannot be removed, has committed its own offsets since."""
-        after = {change.partition: change.after for change in done.offsets}
-        found = self._committed(sorted(after)) if done.members else {}
-        for tp, offset in found.items():
-            if offset.offset != after[tp]:
-                raise self._busy(
-                    f"a member of its consumer group has moved {tp} from {after[tp]} to {offset.offset}",
-                    fix="stop the members of the group, then reset again",
-                )
+        if done.members:
+            self._refuse_others_offsets({change.partition: change.after for change in done.offsets})
+
+    def _refuse_others_offsets(self, wanted: Mapping[TopicPartition, int]) -> None:
+        """Raise if another program has committed other offsets than the reset.
+
+        The same reset again is no way out: one that shifts offsets would shift the other program's.
+
+        :raises RunBusyError: it has.
+        """
+        moved = {
+            tp: found.offset
+            for tp, found in sorted(self._committed(sorted(wanted)).items())
+            if found.offset != wanted[tp] and OffsetMetadata.decode(found.metadata).foreign
+        }
+        if not moved:
+            return
+        back: dict[int, list[TopicPartition]] = {}
+        for tp in moved:
+            back.setdefault(wanted[tp], []).append(tp)
+        commands = [accept_command(self._app, tps, to_offset(at).option) for at, tps in sorted(back.items())]
+        tp, at = next(iter(moved.items()))
+        raise self._busy(
+            f"a member of its consumer group has moved {tp} from {wanted[tp]} to {at}",
+            fix="stop the members of the group, then let reading go on where the reset said: "
+            + "; then ".join(commands),
+        )
 
     def _busy(self, cause: str, *, fix: str) -> RunBusyError:
         return RunBusyError(f"application {self._app!r} cannot be reset: {cause}", fix=fix)

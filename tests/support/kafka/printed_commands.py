@@ -114,7 +114,7 @@ def _topics(options: dict[str, list[str]], name: str) -> tuple[str, ...]:
 
 
 def _scenario(options: dict[str, list[str]]) -> Scenario:
-    names = ("--to-earliest", "--to-latest", "--to-offset")
+    names = ("--to-earliest", "--to-latest", "--to-offset", "--shift-by", "--from-file")
     return scenario_of({name: (options[name] or ["true"])[0] for name in names if name in options})
 
 

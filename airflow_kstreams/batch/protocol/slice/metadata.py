@@ -274,7 +274,8 @@ def _refuse_other_format(marker: _Entry) -> None:
         raise KafkaClientError(
             f"the run's marker is written in format {version.decode(errors='replace')!r}, expected "
             f"{VERSION.decode()!r}",
-            fix="install the airflow_kstreams version that began the run, or reset the application",
+            fix="install the airflow_kstreams version that began the run, or drop its slice: "
+            f"{drop_slice_command(marker.key.decode())}",
             code="BAD_METADATA",
         )
 

@@ -472,7 +472,8 @@ def test_second_continuous_run_is_refused_when_one_is_live(scene: Scene) -> None
     scene.application.run_continuously("c-2").stop()
 
 
-@pytest.mark.remedy("lease.superseded", "task_thread.TaskThread.run")
+@pytest.mark.remedy("lease.superseded")
+@pytest.mark.remedy("task_thread.TaskThread.run")
 def test_older_start_ends_when_a_newer_one_takes_the_run_over(scene: Scene) -> None:
     old = scene.application.run_continuously("c-1", order=(0, 1))
     scene.publish(3)

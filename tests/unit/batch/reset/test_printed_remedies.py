@@ -8,12 +8,26 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.reset.acceptance import partitions_in
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
-from airflow_kstreams.batch.reset.scenario import TO_EARLIEST, from_file, scenario_of, to_offset
-from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.batch.reset.scenario import (
+    TO_EARLIEST,
+    TO_LATEST,
+    Scenario,
+    from_file,
+    scenario_of,
+    shift_by,
+    to_offset,
+)
+from airflow_kstreams.streams.errors import KStreamsError, RunBusyError
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.testing import FaultyCluster
+from tests.support.crash import Crash
+from tests.support.kafka.interception import CrashingAt, Once
+from tests.support.kafka.printed_commands import accept_in_memory
 from tests.support.kafka.reset_scene import APP, ResetScene
 from tests.support.remedies import walked
 
@@ -26,6 +40,13 @@ def after_two_runs() -> ResetScene:
     scene.run("r1")
     scene.send("a", "c")
     scene.run("r2")
+    return scene
+
+
+def never_run() -> ResetScene:
+    scene = ResetScene()
+    scene.send("a", "b", "a", "a", "c")
+    scene.kafka.create_topic("app-runs", cleanup_policy="compact")
     return scene
 
 
@@ -189,6 +210,12 @@ ANEW = [
         start_over,
     ),
     walked(
+        "scenario.shift_by.targets",
+        never_run,
+        lambda scene: start_over(scene, scenario=shift_by(-1)),
+        lambda scene: start_over(scene, scenario=TO_EARLIEST),
+    ),
+    walked(
         "touched_topics.chosen_topics",
         after_two_runs,
         lambda scene: start_over(scene, internal_topics=("app-nothing-changelog",)),
@@ -248,5 +275,94 @@ def test_application_is_reset_when_its_id_is_corrected() -> None:
     with pytest.raises(KStreamsError, match="'ap'"):
         start_over(scene, application_id="ap")
     start_over(scene)
+    scene.run("again")
+    assert dict(scene.counts()) == {"a": 3, "b": 1, "c": 1}
+
+
+@pytest.mark.remedy("reset.ApplicationReset._refuse_others_offsets")
+@pytest.mark.parametrize(
+    "scenario", [TO_EARLIEST, TO_LATEST, shift_by(-1), to_offset(2)], ids=lambda each: each.option
+)
+@pytest.mark.parametrize("where", ["by hand", "by the next try"])
+def test_reading_goes_on_where_the_reset_said_after_a_member_has_moved_offsets(
+    scenario: Scenario, where: str
+) -> None:
+    plain, scene = after_two_runs(), after_two_runs()
+    start_over(plain, scenario=scenario)
+    wanted = plain.offsets("in")
+    scene.kafka.join_group(APP, "a-consumer")
+    member = scene.kafka.reader(group_id=APP)
+    asked = ResetRequest(
+        application_id=APP,
+        input_topics=("in",),
+        intermediate_topics=("mid",),
+        scenario=scenario,
+        force=True,
+        reset_id="once",
+    )
+
+    def moved() -> None:
+        member.commit({tp: CommittedOffset(1) for tp in scene.kafka.partitions("in")})
+
+    def tried(cluster: Any) -> None:
+        with ApplicationReset(cluster, asked, clock=scene.clock) as command:
+            command.run()
+
+    meanwhile = FaultyCluster(scene.kafka, Once("admin.delete_topics", 1, moved))
+    with pytest.raises(RunBusyError, match="a member of its consumer group has moved in-") as refused:
+        tried(meanwhile)
+    scene.kafka.leave_group(APP)
+    if where == "by the next try":
+        with pytest.raises(RunBusyError, match="a member of its consumer group has moved in-") as refused:
+            tried(scene.kafka)
+    accept_in_memory(refused.value, scene.kafka)
+    tried(scene.kafka)
+    assert scene.offsets("in") == wanted
+    times = [OffsetMetadata.decode(scene.committed()[f"in-{n}"].metadata).times for n in range(2)]
+    assert times == [PartitionTimes()] * 2, "they begin anew with a reset"
+    plain.counts()
+    scene.counts()
+    plain.run("again")
+    scene.run("again")
+    assert scene.counts() == plain.counts()
+
+
+@pytest.mark.remedy("acceptance.plan_acceptance: complete it first")
+def test_acceptance_comes_after_the_interrupted_reset_was_completed_by_the_command() -> None:
+    scene = after_two_runs()
+    scene.counts()
+    with (
+        pytest.raises(Crash),
+        ApplicationReset(
+            CrashingAt(0, name="admin.delete_topics").cluster(scene.kafka),
+            scene.request(inputs="in", intermediates="mid"),
+            clock=scene.clock,
+        ) as command,
+    ):
+        command.run()
+    with pytest.raises(KStreamsError, match="was interrupted") as refused:
+        reset(scene, accept=(IN_0,), scenario=to_offset(1))
+    accept_in_memory(refused.value, scene.kafka)
+    reset(scene, accept=(IN_0,), scenario=to_offset(1))
+    scene.run("again")
+    assert dict(scene.counts()) == {"a": 2, "b": 1, "c": 1}
+
+
+@pytest.mark.remedy("reset.ApplicationReset.run")
+def test_reset_is_made_when_what_claimed_the_id_was_stopped() -> None:
+    scene = after_two_runs()
+    scene.counts()
+    other = scene.coordinator()
+
+    class Claims:
+        def call(self, name: str, client: object, effect: Any, arguments: Any) -> Any:
+            if name == "writer.begin":
+                other.session.claim()
+            return effect()
+
+    with pytest.raises(RunBusyError, match="claims its id again and again"):
+        scene.reset(FaultyCluster(scene.kafka, Claims()), inputs="in", intermediates="mid")
+    other.close()
+    scene.reset(inputs="in", intermediates="mid")
     scene.run("again")
     assert dict(scene.counts()) == {"a": 3, "b": 1, "c": 1}

@@ -510,6 +510,12 @@ def test_source_with_the_records_own_times_and_a_policy_is_advanced(kafka: InMem
             {},
         ),
         walked(
+            "stream_time.refuse_unfit_end_of_run: leave stream.time.advance out, or set autostop.at",
+            {"autostop_at": None, "stream_time_advance": "wall_clock_of_begin"},
+            "it has no end at which stream time could advance",
+            {"stream_time_advance": "cut"},
+        ),
+        walked(
             "stream_time.refuse_unfit_end_of_run: name only what does",
             {"stream_time_advance_also": "inn"},
             "inn does not keep stream time from advancing",

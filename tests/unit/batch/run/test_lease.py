@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
+from airflow_kstreams.batch.reset.scenario import TO_EARLIEST, shift_by
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology
-from airflow_kstreams.streams.errors import RunBusyError, RunSupersededError
+from airflow_kstreams.streams.errors import ConfigError, RunBusyError, RunSupersededError
 from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import CrashingAt, Once
+from tests.support.kafka.printed_commands import accept_in_memory
 from tests.support.kafka.reset_scene import ResetScene
 from tests.support.kafka.waiting import WaitingClock
 
@@ -271,3 +275,85 @@ def test_reset_is_refused_when_the_driver_renews_its_lease(scene: ResetScene, ah
         scene.reset(inputs="in", delete_stop_offsets=True)
     owner.lease.renew()
     scene.reset(inputs="in", delete_stop_offsets=True, force=True)
+
+
+# == what a caller that is refused does
+
+
+def results(scene: ResetScene) -> dict[str, int]:
+    return dict(scene.counts())
+
+
+@pytest.mark.remedy("lease.busy: {_WAIT}")
+def test_run_counts_all_when_it_retries_after_the_run_that_was_in_its_way(scene: ResetScene) -> None:
+    owner = scene.coordinator()
+    slice_ = scene.begin("r2", coordinator=owner)
+    late = Application(
+        application_id="app",
+        topology=scene.topology,
+        on=scene.kafka,
+        clock=WaitingClock(scene.clock, owner.lease.renew),
+    )
+    with pytest.raises(RunBusyError, match="works on run 'r2'") as refused:
+        late.begin("r3", (0, 3))
+    assert refused.value.fix.startswith("retry later")
+    scene.tasks(slice_)
+    owner.finish("r2")
+    owner.close()
+    scene.send("a")
+    scene.run("r3")
+    assert results(scene) == {"a": 2, "b": 1}
+
+
+@pytest.mark.remedy("lease.lost_race")
+def test_run_counts_all_when_it_retries_after_it_lost_a_race(scene: ResetScene) -> None:
+    owner, begun = scene.coordinator(), list[Any]()
+    race = Once("writer.begin", 1, lambda: begun.append(scene.begin("r2", coordinator=owner)))
+    late = Application(
+        application_id="app", topology=scene.topology, on=scene.kafka, clock=scene.clock, interceptor=race
+    )
+    with pytest.raises(RunBusyError, match="began at the same moment as run 'r3'"):
+        late.begin("r3", (0, 3))
+    scene.tasks(begun[0])
+    owner.finish("r2")
+    owner.close()
+    scene.send("a")
+    scene.run("r3")
+    assert results(scene) == {"a": 2, "b": 1}
+
+
+@pytest.mark.remedy("lease.resetting")
+@pytest.mark.parametrize("moved", ["--to-earliest", "--shift-by -1", "--delete-stopoffsets"])
+@pytest.mark.parametrize("stage", ["stopping", "deleting"])
+def test_run_counts_as_the_reset_asked_when_the_interrupted_one_ran_again(
+    scene: ResetScene, moved: str, stage: str
+) -> None:
+    scene.run("r2")
+    scene.counts()
+    asked = {
+        "--to-earliest": {"inputs": "in", "intermediates": "mid", "scenario": TO_EARLIEST},
+        "--shift-by -1": {"inputs": "in", "intermediates": "mid", "scenario": shift_by(-1)},
+        "--delete-stopoffsets": {"inputs": "in", "intermediates": "mid", "delete_stop_offsets": True},
+    }[moved]
+    call = {"stopping": "writer.send_offsets", "deleting": "admin.delete_topics"}[stage]
+    with pytest.raises(Crash):
+        scene.reset(CrashingAt(0, name=call).cluster(scene.kafka), **asked)
+    with pytest.raises(RunBusyError, match="its reset was interrupted") as refused:
+        scene.run("r3")
+    assert moved in refused.value.fix
+    accept_in_memory(refused.value, scene.kafka)
+    scene.run("r3")
+    assert results(scene) == {"a": 1, "b": 1}
+
+
+@pytest.mark.remedy("lease._none_held")
+def test_lease_is_kept_when_begin_was_called_as_the_error_says(scene: ResetScene) -> None:
+    driver = scene.coordinator()
+    with pytest.raises(ConfigError, match="no lease is held"):
+        driver.lease.keep()
+    slice_ = scene.begin("r2", coordinator=driver)
+    with driver.lease.keep():
+        scene.tasks(slice_)
+    scene.finish("r2")
+    driver.close()
+    assert results(scene) == {"a": 1, "b": 1}

@@ -6,14 +6,19 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
+from airflow_kstreams.batch.ledger.writes import LedgerChange
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import FixedGroups, KStreamBuilder, PartitionGrouper, Topology, serdes
 from airflow_kstreams.streams.errors import (
     ConfigError,
     DataLossError,
+    KafkaClientError,
     KStreamsError,
     RunError,
     TaskFencedError,
     TopologyError,
+    UpstreamNotDoneError,
 )
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
@@ -355,4 +360,77 @@ def test_nothing_is_made_before_the_missing_topics_were_created() -> None:
     accept_in_memory(error, scene.kafka)
     scene.send("a")
     scene.app.run("first")
+    assert scene.counted == scene.sent
+
+
+@pytest.mark.remedy("assignment.group_sources")
+def test_run_goes_on_when_begin_is_given_the_groups_of_the_grouper() -> None:
+    scene = Scene(counting(grouper=FixedGroups(2)))
+    scene.send(*KEYS)
+    coordinator = scene.app.coordinator()
+    with pytest.raises(ConfigError, match="without a way to ask it"):
+        coordinator.begin("first", scene.topology.plan(APP), hold_lease=False)
+    coordinator.close()
+    scene.app.run("first")
+    assert scene.counted == scene.sent
+
+
+@pytest.mark.remedy("coordinator._refuse_other_slice")
+@pytest.mark.parametrize("fault", ["taken over", "dropped"])
+def test_run_is_finished_once_when_its_driver_met_another_slice(fault: str) -> None:
+    scene = Scene(counting(partitions=2))
+    scene.send(*KEYS)
+    driver = scene.app.coordinator()
+    slice_ = scene.app.begin("first", coordinator=driver)
+    scene.app.tasks(slice_, [0])
+    if fault == "taken over":
+        scene.app.run("first", (0, 2))
+        scene.app.begin("second")
+    else:
+        ours = scene.app.coordinator()
+        ours.begin("first", scene.topology.plan(APP), order=(0, 2), hold_lease=True)
+        ours.close()
+        start = ResetRequest(application_id=APP, delete_stop_offsets=True, force=True)
+        with ApplicationReset(scene.kafka, start, clock=scene.kafka.clock) as command:
+            command.run()
+    with pytest.raises(UpstreamNotDoneError, match="but the metadata topic holds"):
+        driver.unfinished(slice_, 1)
+    driver.close()
+    scene.app.run("first" if fault == "dropped" else "second", (0, 3))
+    assert scene.counted == scene.sent
+
+
+@pytest.mark.remedy("coordinator_session.CoordinatorSession.write")
+@pytest.mark.remedy("coordinator_session.CoordinatorSession._in_ledger")
+def test_coordinator_writes_when_its_id_was_claimed_and_its_ledger_read() -> None:
+    scene = Scene()
+    scene.send("a")
+    coordinator = scene.app.coordinator()
+    with pytest.raises(KafkaClientError, match="is not claimed"):
+        coordinator.session.write(())
+    slice_ = scene.app.begin("first", coordinator=coordinator)
+    coordinator.session.claim()
+    ledger = coordinator.session.read_ledger()
+    coordinator.session.claim()
+    with pytest.raises(KafkaClientError, match="was not read since"):
+        coordinator.session.write((), ledger=LedgerChange(ledger=ledger))
+    scene.app.tasks(slice_)
+    coordinator.finish("first")
+    coordinator.close()
+    assert scene.counted == scene.sent
+
+
+# == a slice of another program
+
+
+@pytest.mark.remedy("freeze._with_foreign_stops")
+def test_run_goes_on_behind_a_slice_that_names_a_partition_that_is_not_there() -> None:
+    scene = Scene()
+    scene.send("a", "b")
+    scene.app.run("first")
+    for key, value in ((b"in_2", b"7"), (APP.encode(), b"0")):
+        scene.kafka.append("app-metadata", value, key)
+    scene.send("a", "b")
+    accept_in_memory(scene.refused(DataLossError, "second"), scene.kafka)
+    scene.app.run("second")
     assert scene.counted == scene.sent

@@ -56,7 +56,8 @@ def complete(app: Application, slice_: Any) -> None:
 
 
 @pytest.mark.parametrize("when", ["before the task", "while it reads"])
-@pytest.mark.remedy("data_loss.deleted", "data_loss.data_loss")
+@pytest.mark.remedy("data_loss.deleted")
+@pytest.mark.remedy("data_loss.data_loss")
 def test_run_goes_on_after_the_command_when_retention_deletes_records_of_its_slice(
     app: Application, kafka: InMemoryKafka, when: str
 ) -> None:
