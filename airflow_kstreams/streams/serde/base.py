@@ -37,7 +37,8 @@ class Serde(Generic[T]):
     wraps another one passes ``for_topic`` on.
 
     :param id: stable text identifying the wire format; part of the topology hash.
-    :param serialize: object -> bytes; may raise any error when the object does not fit.
+    :param serialize: object -> bytes; may raise any error when the object does not fit. One that gives None
+        for an object writes it as a tombstone, and deletes the entry of a store.
     :param deserialize: bytes -> object; may raise any error when the bytes are not of this format.
     :param for_topic: (real topic name, side) -> the serde of this id for that topic; called in the task that
         uses it, never while a topology is built. None: this serde serves every topic.

@@ -121,21 +121,18 @@ def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger
 
 def fold_of(fold: Fold, context: NodeContext, store: Any, *, alone: bool = False) -> Fold:
     """Return a fold as a node does it: what others may hold is copied, one after whose errors the task goes
-    on gives its functions copies of what is in the store, and a reducer that gives None is named in the log.
+    on gives its functions copies of what is in the store, a function that gives None where it hardly means to
+    is named in the log, and an aggregate that the store's serde writes as None is None.
 
     :param store: of the aggregates.
     :param alone: whether nothing else holds the values.
     """
     copied = copier(context, fold.kind)
     fold = _with_own_aggregates(fold, taken_in(store), alone=alone)
-    if fold.kind == "reduce":
-        reduce_, nothing = fold.add, nothing_kept(context, fold.kind)
-
-        def reduced(key: Any, value: Any, so_far: Any) -> Any:
-            result = reduce_(key, value, so_far)
-            return nothing() if result is None else result
-
-        fold = replace(fold, add=reduced)
+    if fold.kind != "count":
+        fold = _said(fold, nothing_kept(context, fold.kind))
+    if store.deletes is not None:
+        fold = _with_deletions(fold, store.deletes)
     if copied is None:
         return fold
     return replace(
@@ -143,6 +140,38 @@ def fold_of(fold: Fold, context: NodeContext, store: Any, *, alone: bool = False
         add=lambda key, value, aggregate: fold.add(key, value, copied(aggregate)),
         merge=lambda key, left, right: fold.merge(key, copied(left), copied(right)),
     )
+
+
+def _said(fold: Fold, nothing: Callable[[], None]) -> Fold:
+    """Return a fold that calls a function where there was no aggregate and its own gave none, and where a
+    reducer gave None.
+    """
+    begin, reduce_ = fold.begin, fold.add
+
+    def begun(key: Any, value: Any) -> Any:
+        result = begin(key, value)
+        return nothing() if result is None else result
+
+    def reduced(key: Any, value: Any, so_far: Any) -> Any:
+        result = reduce_(key, value, so_far)
+        return nothing() if result is None else result
+
+    return replace(fold, begin=begun, add=reduced if fold.kind == "reduce" else reduce_)
+
+
+def _with_deletions(fold: Fold, deletes: Callable[[Any], bool]) -> Fold:
+    """Return a fold whose aggregates are None where a store's serde writes None."""
+    begin, add = fold.begin, fold.add
+
+    def begun(key: Any, value: Any) -> Any:
+        result = begin(key, value)
+        return None if result is None or deletes(result) else result
+
+    def added(key: Any, value: Any, so_far: Any) -> Any:
+        result = add(key, value, so_far)
+        return None if result is None or deletes(result) else result
+
+    return replace(fold, begin=begun, add=added)
 
 
 def _with_own_aggregates(fold: Fold, copied: Callable[[Any], Any] | None, *, alone: bool) -> Fold:
@@ -242,7 +271,7 @@ class KeyFold:
             made = code.variable("made")
             return f"({made} if ({made} := {written}) is not None else {code.name(nothing, 'nothing')}())"
 
-        folding = Folding(aggregate, nothing, kept, value_copied)
+        folding = Folding(aggregate, nothing, kept, value_copied, store.deletes)
 
         def write(code: LoopCode, key: str, value: str) -> None:
             with code.block(f"if {key} is None or {value} is None"):
@@ -293,6 +322,7 @@ class TableFold:
         )
         before, emit_change = emitter.before, emitter.change
         nothing, reduces = nothing_kept(context, self.fold.kind), self.fold.kind == "reduce"
+        deletes = store.deletes
 
         def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
             key_bytes = serialize_key(key)
@@ -309,6 +339,8 @@ class TableFold:
                 result = begin(key, change.new) if result is None else add(key, change.new, result)
                 if result is None and (reduces or entry is None):
                     nothing()
+            if deletes is not None and result is not None and deletes(result):
+                result = None
             emit_change(key_bytes, key, kept, result, newest_ms)
 
         return run

@@ -24,20 +24,22 @@ class Folding(NamedTuple):
     """Describes the lines of a fold.
 
     :param aggregate: the aggregate of a record's value and the aggregate so far.
-    :param nothing: called where there was no aggregate and is none now.
+    :param nothing: called where there was no aggregate and the function gave none.
     :param copied: copies an aggregate that is another object than the one so far: a function that gave it may
         hold it. None if aggregates never change.
     :param value_copied: copies a record's value for an aggregate that may take it in; None if nothing else
         holds it, or it cannot be taken in.
+    :param deletes: says of an aggregate whether the store's serde writes it as None; None if it never does.
     """
 
     aggregate: AggregateCode
     nothing: Callable[[], None]
     copied: Callable[[Any], Any] | None
     value_copied: Callable[[Any], Any] | None
+    deletes: Callable[[Any], bool] | None
 
     def write(self, code: LoopCode, record: tuple[str, str], so_far: str) -> str:
-        """Write the new aggregate, and return the variable that holds it.
+        """Write the new aggregate, and return the variable that holds it: None if there is none.
 
         :param so_far: expression for the aggregate so far, "" for none.
         """
@@ -49,6 +51,13 @@ class Folding(NamedTuple):
             code.line(f"{taken_in} = {value} if type({so_far}) in {immutable} else {copied}")
             value = taken_in
         code.line(f"{result} = {self.aggregate(code, key, value, so_far)}")
+        if not so_far:
+            with code.block(f"if {result} is None"):
+                code.line(f"{code.name(self.nothing, 'nothing')}()")
+        if self.deletes is not None:
+            gone = f"{result} is not None and {code.name(self.deletes, 'deletes')}({result})"
+            with code.block(f"if {gone}"):
+                code.line(f"{result} = None")
         if self.copied is None:
             return result
         if not so_far:
@@ -96,8 +105,6 @@ def _write_entry_fold(
         with code.block(f"if {entry}[1] > {entry_ms}"):
             code.line(f"{entry_ms} = {entry}[1]")
     if changes.tracked:
-        with code.block(f"if {entry} is None and {result} is None"):
-            code.line(f"{code.name(folding.nothing, 'nothing')}()")
         change = code.name(changes.change, "change")
         code.line(f"{change}({key_bytes}, {key}, {old}, {result}, {entry_ms})")
         return
@@ -113,8 +120,6 @@ def _write_entry_fold(
             code.line(f"{code.name(changes.emit, 'emit')}({key}, {result}, {entry_ms})")
     with code.block(f"elif {entry} is not None"):
         code.line(f"{code.name(changes.delete, 'delete')}({key_bytes}, {key}, {entry_ms})")
-    with code.block("else"):
-        code.line(f"{code.name(folding.nothing, 'nothing')}()")
 
 
 def _write_cell_fold(
@@ -135,8 +140,6 @@ def _write_cell_fold(
         result = folding.write(code, record, "")
         with code.block(f"if {result} is not None"):
             _write_birth(code, key, (key_bytes, cell, result), store, changes)
-        with code.block("else"):
-            code.line(f"{code.name(folding.nothing, 'nothing')}()")
     with code.block("else"):
         result = folding.write(code, record, f"{cell}.value")
         with code.block(f"if {result} is None"):

@@ -31,6 +31,7 @@ from airflow_kstreams.streams.state.stores.memory.entries_in_memory import Entri
 from airflow_kstreams.streams.state.stores.rocksdb.entries_in_rocksdb import EntriesInRocksDB
 from airflow_kstreams.streams.state.stores.store_serdes import (
     StoredValues,
+    deletes_of,
     key_bytes_of,
     key_deserializer,
     key_serializer,
@@ -80,6 +81,8 @@ class ExpiringStore:
         self.stored_values = StoredValues(spec, put=put)
         #: Copy values; None if these never change.
         self.copies = copies_of(spec)
+        #: Says whether a value deletes its entry; None if none but None does.
+        self.deletes = deletes_of(spec.value_serde)
         self.serialize_key = key_serializer(spec)
         #: Called with each entry that expired, in order, when the node that keeps the store expires it.
         self.expiry_listeners: list[Callable[[EntryId, Entry], None]] = []
@@ -189,14 +192,17 @@ class ExpiringStore:
         return ((entry_id, self._handed_out(entry[0])) for entry_id, entry in found if entry is not None)
 
     def _taken_in(self, value: Any) -> Any:
+        """Return what the store keeps of a value that a user puts, None if it deletes the entry."""
+        if self.deletes is not None and value is not None and self.deletes(value):
+            return None
         return value if self.copies is None else self.copies.taken_in(value)
 
     def _handed_out(self, value: Any) -> Any:
         return value if self.copies is None else self.copies.handed_out(value)
 
     def _set(self, entry_id: EntryId, value: Any) -> None:
-        entry = None if value is None else (self._taken_in(value), self._context.timestamp_ms)
-        self.put_entry(entry_id, entry)
+        held = self._taken_in(value)
+        self.put_entry(entry_id, None if held is None else (held, self._context.timestamp_ms))
 
     def _value(self, entry_id: EntryId) -> Any:
         entry = self.get_entry(entry_id)

@@ -10,7 +10,12 @@ from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.function_checks import shown_as
 from airflow_kstreams.streams.hints.java_names import answers_java_names
-from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
+from airflow_kstreams.streams.state.stores.store_serdes import (
+    StoredValues,
+    deletes_of,
+    key_bytes_of,
+    key_serializer,
+)
 from airflow_kstreams.streams.state.stores.value_copies import ValueCopies, copies_of, same
 
 Entry = tuple[Any, int]
@@ -35,6 +40,8 @@ class KeyedAccess(ABC):
         self.stored_values = StoredValues(spec)
         #: Copy values; None if these never change.
         self.copies = copies_of(spec)
+        #: Says whether a value deletes its entry; None if none but None does.
+        self.deletes = deletes_of(spec.value_serde)
         unchanged = ValueCopies(same, same)
         self._taken_in, self._handed_out = self.copies or unchanged
         self.serialize_key = key_serializer(spec)
@@ -46,7 +53,9 @@ class KeyedAccess(ABC):
         return None if entry is None else self._handed_out(entry[0])
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key; None deletes it."""
+        """Set the value of a key; None, or one that the serde writes as None, deletes it."""
+        if self.deletes is not None and value is not None and self.deletes(value):
+            value = None
         entry = None if value is None else (self._taken_in(value), self._context.timestamp_ms)
         self.put_entry(key_bytes_of(self, key), entry)
 

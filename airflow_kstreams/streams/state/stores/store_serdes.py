@@ -18,6 +18,10 @@ Speed: every value that a store logs is asked for, so usual ones are decided in 
 known to give every object back (:func:`kept_types`). Plain containers, and structs of plain fields, are
 compared by what ``marshal`` makes of them: it tells all types apart, and takes no subclass. Only where that
 says no is each part compared.
+
+A serde that writes a value as None deletes the value's entry, as in Kafka Streams. A store must be without it
+at once, not from the next restore on, so every put asks the serde (:func:`deletes_of`): a serde of a user's
+own, for those of this package write every value as bytes.
 """
 
 from __future__ import annotations
@@ -51,6 +55,7 @@ VALUE_OFFSET = _TIMESTAMP.size
 #: Of marshal's formats the last one whose bytes do not depend on which parts of an object are one object.
 _WITHOUT_REFERENCES = 2
 _CONTAINERS = (dict, list, tuple, set, frozenset)
+_PACKAGE = __name__.partition(".")[0]
 _SCALARS: frozenset[type] = frozenset((bool, int, str))
 _KEPT: tuple[tuple[Serde, frozenset[type]], ...] = (
     (serdes.bytes(), frozenset((bytes,))),
@@ -300,6 +305,28 @@ def kept_types(serde: Serde) -> frozenset[type]:
         if isinstance(encoder, form.Encoder) and isinstance(decoder, form.Decoder):
             return _SCALARS if decoder.type is Any else _SCALARS & {decoder.type}
     return frozenset()
+
+
+def deletes_of(serde: Serde) -> Callable[[Any], bool] | None:
+    """Return a function that says of a value, which is not None, whether a store's serde writes it as None:
+    then the value's entry is to be deleted. None for a serde that writes every value as bytes.
+
+    An error of the serde says nothing here: the commit, which asks again, raises it with the reason.
+    """
+    serialize: Callable[[Any], Any] = serde.serialize
+    module = getattr(serialize, "__module__", None) or ""
+    if module.partition(".")[0] == _PACKAGE or kept_types(serde):
+        return None
+    if isinstance(getattr(serialize, "__self__", None), (msgspec.json.Encoder, msgspec.msgpack.Encoder)):
+        return None
+
+    def deletes(value: Any) -> bool:
+        try:
+            return serialize(value) is None
+        except Exception:
+            return False
+
+    return deletes
 
 
 def serde_for(value: Any) -> Serde | None:

@@ -54,7 +54,7 @@ from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
 from airflow_kstreams.streams.state.stores.rocksdb.entries_in_rocksdb import EntriesInRocksDB
-from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
+from airflow_kstreams.streams.state.stores.store_serdes import deletes_of, key_deserializer
 from airflow_kstreams.streams.state.stores.value_copies import copies_of
 from airflow_kstreams.streams.type_variables import K, V
 
@@ -137,6 +137,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         stored = dataclasses.replace(spec, value_serde=versioned_store_values(spec.value_serde))
         super().__init__(stored, record_context, kept_ms=spec.history_ms + 1, put=_value_of)
         self.copies = copies_of(spec)
+        self.deletes = deletes_of(spec.value_serde)
         self._history_ms = spec.history_ms
         self._step_ms = max(1, spec.history_ms // _STEPS)
         self._deserialize_key = key_deserializer(stored)

@@ -1,8 +1,8 @@
 """Defines the operators that keep a topic, or another table's values, as a table.
 
 Rule: the record with the largest offset of a key is its entry, with that record's timestamp; a null value
-deletes the entry. Emission follows the rule of
-:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
+deletes the entry, and so does one that the store's serde writes as None: what is below is given None then.
+Emission follows the rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 
 A table whose changes go to no node has nothing to emit: it is then not cached, whatever its store says, and
 asks for no commit points.
@@ -46,7 +46,7 @@ class TableSource:
         emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
         looked_up = emitter.tracked or cached  # is what an entry was before of any use?
         count_null = context.counting("null")
-        copied = None if context.alone else taken_in(store)
+        copied, deletes = None if context.alone else taken_in(store), store.deletes
 
         def delete(key: Any, key_bytes: bytes, timestamp_ms: int) -> None:
             entry = store.get_entry(key_bytes)
@@ -63,7 +63,10 @@ class TableSource:
             with code.block("else"):
                 serialized = code.serialized(key, store.spec.key_serde, store.serialize_key)
                 code.line(f"{key_bytes} = {serialized}")
-                with code.block(f"if {value} is None"):
+                gone = f"{value} is None"
+                if deletes is not None:
+                    gone += f" or {code.name(deletes, 'deletes')}({value})"
+                with code.block(f"if {gone}"):
                     code.place()
                     code.line(f"{code.name(delete, 'delete')}({key}, {key_bytes}, {timestamp_ms})")
                 with code.block("else"):
@@ -125,12 +128,15 @@ class VersionedSource:
         context.tables[context.node] = _StoredVersions(store, deliveries)
         give = deliveries.give
         held, handed = taken_in(store) or same, handed_out(store) or same
+        deletes = store.deletes
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if key is None:
                 count_null()
                 return
             key_bytes = serialize_key(key)
+            if deletes is not None and value is not None and deletes(value):
+                value = None
             old, old_ms = latest(key_bytes) or ABSENT
             old = handed(old)
             to_ms = put_version(key_bytes, held(value), record_context.timestamp_ms)

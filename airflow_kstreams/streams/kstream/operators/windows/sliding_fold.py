@@ -33,7 +33,7 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of, nothing_kept
+from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of
 from airflow_kstreams.streams.kstream.operators.windows.window_fold import WindowEmitter
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, WindowStore, bind_expiry
 from airflow_kstreams.streams.state.stores.value_copies import kept
@@ -105,7 +105,6 @@ class _Windows:
         self.size_ms = operator.window.size_ms
         fold = fold_of(operator.fold, context, context.store(operator.store.name))
         self.begin, self.add = fold.begin, fold.add
-        self.nothing = nothing_kept(context, fold.kind)
         self.emitter = emitter
         self.wanted, self.tracked = emitter.wanted, emitter.tracked
         self.dirty, self.changed = emitter.dirty, emitter.changed
@@ -245,8 +244,6 @@ class _Arrival:
             result = self._windows.add(self._key, self._value, aggregate)
         if result is not None:
             self._put_new(start_ms, (result, self._time_ms))
-        elif aggregate is None:
-            self._windows.nothing()
 
     def _add(self, entry_id: EntryId, entry: Entry, *, changeable: bool) -> None:
         """Fold the record into a window, unless it is closed."""

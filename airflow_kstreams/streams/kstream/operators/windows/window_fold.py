@@ -37,7 +37,7 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of, nothing_kept
+from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of
 from airflow_kstreams.streams.kstream.operators.table_emitter import ABSENT, TableEmitter, write_copy
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
@@ -80,7 +80,6 @@ class TimeWindowFold:
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_null, count_late = context.counting("null"), context.counting("late")
-        nothing = nothing_kept(context, fold.kind)
         record_context = context.record_context
         stream_time = context.closing_time(self.store.name, open_ms, context.stream_time())
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -108,7 +107,6 @@ class TimeWindowFold:
                 if entry is None:
                     result = begin(key, value)
                     if result is None:
-                        nothing()
                         continue
                 else:
                     result, entry_ms = entry
@@ -163,7 +161,6 @@ class SessionFold:
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_null, count_late = context.counting("null"), context.counting("late")
-        nothing = nothing_kept(context, fold.kind)
         record_context = context.record_context
         stream_time = context.closing_time(self.store.name, open_ms, context.stream_time())
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -202,8 +199,6 @@ class SessionFold:
                     else:
                         delete(entry_id, windowed, entry_id[0])
             if result is None:
-                if not ids:
-                    nothing()
                 return
             if tracked:
                 windowed = Windowed(key, start_ms, end_ms)
