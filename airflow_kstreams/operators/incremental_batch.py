@@ -60,7 +60,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
     :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ... but no ``outlets``: no
         output is complete yet.
     :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
-    :raises ConfigError: there are outlets.
+    :raises ConfigError: the task has outlets.
     """
 
     template_fields: Sequence[str] = (*RunOperator.template_fields, "application")
@@ -324,7 +324,7 @@ def _parts(application: str, per_subtopology: bool | Sequence[int]) -> Sequence[
             fix="give the ids of the subtopologies in topology order instead, e.g. per_subtopology=[0, 1] "
             "(airflow-kstreams describe shows them)",
         )
-    # What subtopologies there are does not depend on the application's id, which may be a template.
+    # The ids of subtopologies do not depend on the application's id, which may be a template.
     loader = ApplicationLoader(
         application=application, log=logging.getLogger(__name__), timeout_seconds=_PARSE_SECONDS
     )

@@ -315,7 +315,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         :raises ConfigError: the run did other work.
         :raises RecordsParkedError: records that it left parked are not processed, and ``allow_parked`` is
             False.
-        :raises TopologyError: it ran another topology, and the settings forbid that.
+        :raises TopologyError: the run had another topology, and the settings forbid that.
         """
         from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
 

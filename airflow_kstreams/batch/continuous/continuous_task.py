@@ -111,7 +111,7 @@ class ContinuousTask:
     def stop(self) -> TaskReport:
         """Close the processors, make the last commit, and keep the local state for the next run.
 
-        :raises KStreamsError: it failed; everything uncommitted is void.
+        :raises KStreamsError: the last commit failed; everything uncommitted is void.
         """
         opened, report = self._open, None
         if opened is not None:

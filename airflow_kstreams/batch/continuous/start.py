@@ -273,7 +273,8 @@ def _starts(
         for tp, log_of in bounds.items()
         if tp not in prior.committed
     }
-    # What a person set gets a text of ours, so that a task knows it from what another program sets later.
+    # An offset that a person set gets metadata of ours, so that a task can tell it from one that another
+    # program sets later.
     starts |= {tp: prior.committed[tp].offset for tp in bounds if prior.set_by_a_person(tp)}
     offsets = {tp: prior.committed[tp] for tp in bounds if tp in prior.committed}
     return offsets | start_offsets(request, ground, starts)
@@ -306,7 +307,7 @@ def _refuse_lost_batch(
     :raises DataLossError: a committed offset of the batch is gone, or is not of the batch.
     """
     starts = slice_starts(slice_)
-    # An intermediate partition has no stop yet; what is in its log may have been read in part.
+    # An intermediate partition has no stop yet; some records in its log may have been read.
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     bounds = {tp: (start, stops.get(tp, UNBOUNDED)) for tp, start in starts.items()}
     to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}

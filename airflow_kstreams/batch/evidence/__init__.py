@@ -1,4 +1,4 @@
-"""Joins what Kafka knows of an application's runs, and says where it disagrees or is not whole any more.
+"""Joins Kafka's facts of an application's runs, and finds facts that disagree or are not whole any more.
 
 ``run_facts`` is the door: one value that joins metadata topic and ledger. The other modules ask it: what
 earlier runs left, and whether a log was written anew since (``prior_runs``), whether two places contradict

@@ -150,10 +150,11 @@ class ChangelogLogs:
         *,
         clock: Clock,
     ) -> list[Loss]:
-        """Return the offsets that are older than what the changelogs of their tasks hold.
+        """Return losses for the offsets that are older than the records in the changelogs of their tasks.
 
-        Of a run without an end nothing else knows, and what was restored from one backup agrees in all else.
-        As a finished run has recorded the ends, too, nothing is read after it.
+        Only the changelogs tell of the later commits of a run without an end: ledger and offsets that were
+        restored from one backup agree with each other. A finished run has recorded the ends in the ledger, so
+        no record before those is read.
 
         :param committed: committed offset of each source partition, read after this.
         :param reader: reader of committed records; its earlier assignment is lost.
@@ -175,7 +176,7 @@ class ChangelogLogs:
                     if start < self.ends.get(at, 0):
                         spans[at] = (start, self.ends[at])
                         positions[at] = {tp: offset.offset for tp, offset in of_group.items()}
-        # Nothing is waited for: what a transaction holds that is still open was not committed with an offset.
+        # No wait here: records of a transaction that is still open were not committed with an offset.
         stable = admin.end_offsets(spans, isolation="read_committed") if spans else {}
         read = {at: (known, min(end, stable[at])) for at, (known, end) in spans.items() if known < stable[at]}
         return [

@@ -93,7 +93,7 @@ def find_contradictions(application_id: str, ledger: Ledger, folded: Folded) -> 
     said = _of_running(ledger, folded.slice) if folded.state is RunState.RUNNING else None
     said = _of_finished(ledger, folded, folded.slice) if said is None else said
     topic = ProtocolTopics(application_id).metadata
-    # The first says it: what follows from it would only repeat it.
+    # The first contradiction is named alone: the others only follow from it.
     text = next(said, None) or next(_of_both(ledger, folded.slice), None)
     return [] if text is None else [not_whole(topic, f" says that run {text}", application_id=application_id)]
 

@@ -23,7 +23,7 @@ _LEDGER = ProtocolTopics("").ledger
 def refuse_unknown_application(admin: AdminPort, application_id: str) -> None:
     """Refuse an application id of which the cluster has neither topics nor offsets.
 
-    :raises ConfigError: with the known ids that are spelt alike.
+    :raises ConfigError: the id is unknown; the text gives the known ids that are spelt alike.
     """
     topics = admin.topic_names()
     if not has_topics(application_id, topics) and application_id not in admin.group_ids():

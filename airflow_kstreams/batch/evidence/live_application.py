@@ -91,12 +91,12 @@ def _backwards(live: Ledger, run: RunSummary | None) -> Iterator[RunSummary]:
 
 
 def _ended_by(run: RunSummary, moment_ms: int) -> bool:
-    """Whether all that a run read was written, or is dated, before a moment."""
+    """Whether all records that a run read were written, or are dated, before a moment."""
     return run.begun_ms <= moment_ms or _read_up_to(run) <= moment_ms
 
 
 def _reached(run: RunSummary, moment_ms: int) -> bool:
-    """Whether what a run left for the next was written, or is dated, after a moment."""
+    """Whether the records that a run left for the next were written, or are dated, after a moment."""
     return _read_up_to(run) >= moment_ms
 
 

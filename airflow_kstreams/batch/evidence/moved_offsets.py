@@ -69,7 +69,9 @@ def find_moved_between_runs(
 
 
 def say_members(members: Sequence[GroupMember], application_id: str) -> str:
-    """Say that a group has members, which may move its offsets: runs assign partitions, and join no group."""
+    """Return a sentence on the members of a group, which may move its offsets: runs assign partitions, and
+    join no group.
+    """
     named = ", ".join(map(str, members[:3])) + (", ..." if members[3:] else "")
     return (
         f"consumer group {application_id} has {len(members)} members, which may move the offsets of the "

@@ -181,8 +181,8 @@ class PriorRuns:
 
 
 def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
-    """Gather what the ledger and the metadata topic know of a topology's sources; committed offsets are read
-    later.
+    """Gather the facts that the ledger and the metadata topic have of a topology's sources; committed offsets
+    are read later.
     """
     ledger, metadata = facts.ledger, facts.metadata
     if ledger.current_continuous is not None:
@@ -199,11 +199,12 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
         )
     topics = plan.sources
     newest = ledger.left(topics)
-    # Of the run whose groups stand in the ledger, finished or not, and of those that finished.
+    # Partition counts of the run whose groups stand in the ledger, finished or not, and of those that
+    # finished.
     read = {topic: count for entry in ledger.assignment.current for topic, count in entry.partitions.items()}
     read |= {topic: len(left.stops) for topic, left in newest.items()}
     if ledger.reset is not None:
-        # It left everything as it says, and nothing has run since.
+        # The reset's record has every position, and no run has begun since.
         stops = {tp: offset for tp, offset in ledger.reset.stops.items() if tp.topic in topics}
         untouched = {
             at for topic, left in newest.items() for at in left.stops_of(topic).items() & stops.items()
@@ -252,7 +253,7 @@ def with_committed(
     *,
     partitions: Collection[TopicPartition],
 ) -> PriorRuns:
-    """Add the committed offsets, and leave out what they and the topics make void.
+    """Add the committed offsets, and leave out the facts that they and the topics make void.
 
     A person who set the offset of every input has reset the application, even if a run was under way before.
     A repartition topic holds nothing between two runs, so that nothing is lost if it is created again.

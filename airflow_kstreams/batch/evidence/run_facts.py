@@ -48,7 +48,8 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 class LastTasks:
     """The tasks of an application's last run, which may still be at work.
 
-    :param transactional_ids: one per task; None when neither a run nor partition groups are recorded.
+    :param transactional_ids: transactional id of each of these tasks; None when neither a run nor partition
+        groups are recorded.
     :param topologies: topologies that these tasks may run, where they are known.
     """
 
@@ -181,7 +182,7 @@ class RunFacts:
         return LastTasks(ids, tuple(owner.plan.topology for owner in owners))
 
     def disagreements(self, *, metadata_topic_kept: bool = True) -> list[Loss]:
-        """Return in what the two logs disagree, and whether they are whole.
+        """Return the facts in which the two logs disagree, and the ways in which they are not whole.
 
         :param metadata_topic_kept: whether the metadata topic must be the one that earlier runs wrote, and
             hold what they wrote; not where a person began the application anew, nor where a continuous run

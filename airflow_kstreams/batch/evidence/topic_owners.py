@@ -45,8 +45,8 @@ _RENAME = (
 class KnownTopics:
     """Holds the topics that an application knows as its own internal ones.
 
-    :param ids: topic id by topic, as far as anything says.
-    :param all_known: whether a topic that is not among them cannot hold anything of the application's.
+    :param ids: topic -> its id, as far as the ledger and the metadata topic have it.
+    :param all_known: whether every other topic is certain to hold no record of the application.
     """
 
     ids: Mapping[str, str]
@@ -57,7 +57,7 @@ class KnownTopics:
 class Neighbours:
     """The other applications of a cluster, as far as this user may see them.
 
-    :param reader: read_committed; what it was assigned before is lost.
+    :param reader: reader of committed records; its earlier assignment is lost.
     """
 
     cluster: ClusterPort
@@ -66,10 +66,11 @@ class Neighbours:
     clock: Clock
 
     def owners(self, application_id: str, ids: Mapping[str, str], *, wait_ms: int = 0) -> dict[str, str]:
-        """Return the internal topics of an application that another one's ledger has -> that one's id.
+        """Return the internal topics of an application whose ids another application's ledger has -> the id
+        of that application.
 
-        :param ids: topic id by topic.
-        :param wait_ms: a read of their ledgers waits so long for the end of open transactions.
+        :param ids: topic -> its id.
+        :param wait_ms: milliseconds that a read of their ledgers waits for open transactions to end.
         """
         others = {topic: _others(application_id, topic) for topic in ids}
         found: dict[str, str] = {}
@@ -83,7 +84,7 @@ class Neighbours:
         return found
 
     def _there(self, applications: Collection[str]) -> list[str]:
-        """Return those of which there is a ledger."""
+        """Return the applications that have a ledger."""
         ledgers = {ProtocolTopics(name).ledger: name for name in sorted(applications)}
         try:
             return [ledgers[topic] for topic in sorted(self.admin.describe_topics(ledgers))]
@@ -99,7 +100,7 @@ class Neighbours:
     def ledger_of(self, application_id: str, *, wait_ms: int = 0) -> Ledger:
         """Return an application's ledger; an empty one if there is none, or it cannot be read.
 
-        :param wait_ms: the read waits so long for the end of open transactions.
+        :param wait_ms: milliseconds to wait for open transactions to end.
         """
         try:
             return self._ledger(application_id, wait_ms)
@@ -118,7 +119,7 @@ class Neighbours:
 
 
 def known_topics(facts: RunFacts) -> KnownTopics:
-    """Return what the ledger and the metadata topic say of the application's internal topics."""
+    """Return the application's internal topics as the ledger and the metadata topic have them."""
     ledger, slice_ = facts.ledger, facts.metadata.slice
     ids = recorded_ids(ledger)
     if slice_ is not None:
@@ -127,7 +128,9 @@ def known_topics(facts: RunFacts) -> KnownTopics:
 
 
 def recorded_ids(ledger: Ledger) -> dict[str, str]:
-    """Return the ids of internal topics that a ledger has; what was written last counts."""
+    """Return the ids of internal topics that a ledger has; of several ids of a topic, the one
+    written last.
+    """
     own = {} if ledger.own_topics is None else ledger.own_topics.ids
     # The metadata topic is among them.
     ids = {topic: id_ for topic, id_ in own.items() if topic.endswith(INTERNAL_ENDINGS)}
@@ -151,8 +154,8 @@ def refuse_foreign(
 ) -> None:
     """Refuse to run on internal topics that are not the application's.
 
-    :param found: what the broker says of the topics that exist.
-    :raises TopologyError: one holds what others have written, or is another application's.
+    :param found: the broker's description of each topic that exists.
+    :raises TopologyError: a topic holds records that others have written, or is another application's.
     """
     app = plan.application_id
     ids = {topic: found[topic].topic_id for topic in _internal(plan) if topic in found}
@@ -179,10 +182,10 @@ def refuse_foreign(
 
 
 def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:
-    """Refuse to work on internal topics that another application has claimed, too, now that the own claim is
-    written.
+    """Refuse to work on internal topics that another application has claimed, too. It is asked after the own
+    claim is written.
 
-    :raises TopologyError: there are some.
+    :raises TopologyError: there are such topics.
     """
     app = plan.topology.application_id
     owners = neighbours.owners(app, _ids_of(plan), wait_ms=OPEN_TRANSACTION_TIMEOUT_MS)
@@ -194,9 +197,9 @@ def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:
 
 
 def next_own_topics(ledger: Ledger, known: KnownTopics, ids: Mapping[str, str]) -> OwnTopics | None:
-    """Return what to record of the application's topics, None when that stands in the ledger already.
+    """Return the record of the application's topics to write, None if the ledger has it already.
 
-    :param ids: of all that the new run uses, the metadata topic included if there is one.
+    :param ids: id of every topic that the new run uses, the metadata topic included if it exists.
     """
     own = OwnTopics(topics={topic: OwnTopic(id=id_) for topic, id_ in sorted({**known.ids, **ids}.items())})
     return None if own == ledger.own_topics else own
@@ -205,7 +208,7 @@ def next_own_topics(ledger: Ledger, known: KnownTopics, ids: Mapping[str, str]) 
 def ever_written(
     admin: AdminPort, found: Mapping[str, TopicDescription], topics: Collection[str]
 ) -> set[str]:
-    """Return the topics to which anything was ever written, whether it is still there or not."""
+    """Return the topics into which a record was ever written, whether the record still exists or not."""
     partitions = described_partitions(found, sorted(topics))
     ends = admin.end_offsets(partitions, isolation="read_uncommitted") if partitions else {}
     return {tp.topic for tp, end in ends.items() if end}

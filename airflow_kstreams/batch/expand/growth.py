@@ -48,7 +48,7 @@ class NewPartition:
     """A partition that the topic would gain.
 
     :param partition: topic and number of the new partition.
-    :param group: its partition group, the number of the task that reads it.
+    :param group: number of the partition group, and of the task that reads it.
     :param ancestors: numbers of the partitions in which its keys lie until it exists.
     """
 
@@ -63,8 +63,8 @@ class GrowthPlan:
 
     :param application_id: application on whose behalf the topic grows.
     :param topic: name of the topic.
-    :param before: its partition count now.
-    :param count: its partition count once it has grown.
+    :param before: partition count of the topic now.
+    :param count: partition count of the topic once it has grown.
     :param subtopology: the id of the subtopology that reads the topic.
     :param tasks: number of tasks of that subtopology, as many as before when it keeps state.
     :param grown: partition counts of the topic, and the kinds of growth that are possible; None where no
@@ -214,7 +214,7 @@ def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
 def _reader(plan: TopologyPlan, topic: str) -> SubtopologyPlan:
     """Return the subtopology that reads a topic.
 
-    :raises ConfigError: there is none, or the engine makes the topic itself.
+    :raises ConfigError: no subtopology reads the topic, or the engine makes it itself.
     """
     app = plan.application_id
     if topic in {*plan.repartition_topics, *plan.changelogs, *ProtocolTopics(app).protocol}:

@@ -217,7 +217,7 @@ def _offsets(
 def _chosen(plan: TopologyPlan, subtopology: int | None) -> SubtopologyPlan:
     """Return the subtopology that was asked for.
 
-    :raises ConfigError: there is none, or several keep state and none was named.
+    :raises ConfigError: no such subtopology keeps state, or several do and none was named.
     """
     with_state = [sub for sub in plan.subtopologies if sub.changelogs]
     listed = ", ".join(f"{sub.id} (reads {', '.join(sub.sources)})" for sub in with_state)

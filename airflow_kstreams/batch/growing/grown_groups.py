@@ -75,7 +75,7 @@ class BlockedPartition:
 
     :param partition: topic and partition number.
     :param subtopology: the id of the subtopology that reads the topic.
-    :param group: its partition group, the number of its task.
+    :param group: number of its partition group, and of the task that reads it.
     :param ancestors: partitions that it waits for, or waited for at the last look.
     """
 
@@ -126,7 +126,7 @@ def blocked_text(waits: Sequence[BlockedPartition]) -> str:
 def blocked_warnings(
     waits: Sequence[BlockedPartition], stops: Mapping[TopicPartition, int]
 ) -> tuple[str, ...]:
-    """Return a warning of the partitions that a run leaves to a later one, if there are any.
+    """Return a warning that names the partitions that a run leaves to a later one, if there are any.
 
     :param waits: blocked partitions, as the run's begin found them.
     :param stops: stop offsets of the input partitions; topics that the application writes itself are read
@@ -173,8 +173,8 @@ def known_growth(
     plan: TopologyPlan,
     found: Mapping[str, TopicDescription],
 ) -> dict[str, GrownTopic]:
-    """Return the partition counts of every topic of which earlier ones are known: those that state was made
-    by, else those that are given, else those that earlier runs have counted.
+    """Return the growth of every topic whose earlier partition counts are known: from the state that was made
+    by them, else from ``given``, else from the counts of earlier runs.
 
     :param recorded: assignment with the partition counts that earlier runs have recorded.
     :param bound: groups that existing state depends on.
@@ -286,7 +286,8 @@ def grown_groups(
     known: Mapping[str, GrownTopic],
     bound: Bound,
 ) -> GroupedPartitions:
-    """Group the partitions of a subtopology by equal ids, those that came later with their ancestors.
+    """Group the partitions of a subtopology by equal ids; partitions that came later join the groups of their
+    ancestors.
 
     :param counts: partition count of every source topic.
     :param known: growth of each topic, as :func:`known_growth` returns it.
@@ -371,8 +372,8 @@ def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyErr
 def levels(
     partitions: Iterable[TopicPartition], grouped: Iterable[GroupedPartitions]
 ) -> list[list[TopicPartition]]:
-    """Return partitions in the order in which the ends of their logs must be asked for: those that came later
-    before all of their ancestors. Partitions of topics that have not grown come last, with the first ones.
+    """Return partitions in the order in which the ends of their logs must be asked for: later partitions
+    before all of their ancestors. First partitions, and all of topics that have not grown, come last.
     """
     depth = _depths(grouped)
     by_depth: dict[int, list[TopicPartition]] = {}

@@ -218,11 +218,11 @@ class StateCopy:
                 yield records
 
     def touch(self) -> None:
-        """Commit a step that copies nothing, before the last one is too old to go on from."""
+        """Commit a step that copies no entry, before the last step is too old to go on from."""
         self._commit({}, dict(self.positions))
 
     def void(self) -> None:
-        """Void the expansion: its offset names none from then on."""
+        """Void the expansion: the committed offsets carry no expansion from then on."""
         with self._transaction() as writer:
             writer.send_offsets({tp: CommittedOffset(0) for tp in self._partitions}, self._group_reader())
         self._told, self.positions = {}, {}

@@ -155,7 +155,7 @@ class DeadLetterTopic:
         """Return the letter that lies at a place of the dead-letter topic, or the letters of the record that
         lies at a place of another topic: one for each node that failed on it.
 
-        :raises ConfigError: there is none, or no such dead-letter topic.
+        :raises ConfigError: no letter lies there, or there is no such dead-letter topic.
         """
         with self._look() as view:
             if partition.topic == self._topic:

@@ -46,7 +46,8 @@ def finished_run(cluster: ClusterPort, application_id: str, run_id: str | None) 
     :param application_id: id of the application.
     :param run_id: id of the run; None for the run that finished last.
     """
-    # What an open transaction hides is not finished yet: a reader that decides nothing need not wait for it.
+    # A run that an open transaction hides is not finished yet: a reader that decides nothing need not wait
+    # for it.
     with closing(cluster.reader(group_id=application_id)) as reader:
         ledger = read_ledger(cluster, application_id, reader=reader, wait_ms=0)
         found = ledger.last() if run_id is None else ledger.find(run_id)

@@ -1,4 +1,4 @@
-"""Holds what the ledger says of an application beside its finished runs: one record each, the last counts.
+"""Holds the ledger's facts of an application beside its finished runs: one record each, the last counts.
 
 ======================  =======================================  ========================
 record                  says                                     written by
@@ -36,8 +36,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     :param order: (clear number, try number) of the owner.
     :param owner: the owner's name for messages.
     :param generation: generation of the slice, or of the continuous run, that the owner works on.
-    :param expires_ms: when it ends unless renewed, epoch milliseconds by the owner's clock; 0 = released.
-        Other programs, whose clocks may differ, go by this 0 only.
+    :param expires_ms: time at which the lease ends unless renewed, epoch milliseconds by the owner's clock; 0
+        = released. Other programs, whose clocks may differ, go by this 0 only.
     :param continuous: whether the owner runs the application continuously.
     :param stopping: whether the tasks of a continuous run are to end cleanly.
     :param lease_ms: milliseconds from a renewal to the lease's end, the owner's setting ``lease.ms``.
@@ -107,7 +107,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 class CountedTopic(msgspec.Struct, frozen=True, array_like=True):
     """A source topic as the last run that read it found it, whatever state there was.
 
-    :param id: its topic id.
+    :param id: id of the topic.
     :param growth: partition counts since its producers began, oldest first; one count if it has not grown.
     """
 
@@ -164,7 +164,7 @@ NOTHING_RECORDED = Assignment()
 class OwnTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A topic of the engine's own, as this application made it or took it over.
 
-    :param id: its topic id.
+    :param id: id of the topic.
     """
 
     id: str
@@ -187,7 +187,7 @@ class OwnTopics(msgspec.Struct, frozen=True, kw_only=True):
 class LoggedState(msgspec.Struct, frozen=True, array_like=True):
     """A changelog as a finished run left it.
 
-    :param id: its topic id.
+    :param id: id of the changelog topic.
     :param ends: high watermark of each partition, in the order of the partitions.
     """
 
@@ -208,7 +208,7 @@ class ChangelogEnds(msgspec.Struct, frozen=True, kw_only=True):
 class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
     """The last continuous run; one record in the ledger topic.
 
-    :param run_id: its name.
+    :param run_id: id of the continuous run.
     :param generation: grows by one with every start, so that tasks of an earlier start stop.
     :param plan: plan that the start froze; ``stop_hash`` and ``empty`` mean nothing here.
     :param over: whether a batch has begun since.
@@ -231,7 +231,7 @@ class Acceptance(msgspec.Struct, frozen=True, array_like=True):
     """The offset at which an operator has reading go on in one partition, whatever the run before had read;
     one record in the ledger topic for all partitions, until a run that reads them finishes.
 
-    :param offset: the offset.
+    :param offset: offset from which reading goes on.
     :param topic_id: id that the topic had when the offset was accepted.
     :param times: the partition's times at that offset.
     """
@@ -255,10 +255,10 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The application's last reset; one record in the ledger topic.
 
     :param stage: the step that it has reached.
-    :param begun_ms: when it began, epoch milliseconds.
-    :param command: its command line: for messages, and to recognize a repetition.
-    :param positions: where the next run starts in each partition that has no committed offset:
-        ``topic-partition`` -> offset. Takes the place of the last run's stop offsets.
+    :param begun_ms: time at which the reset began, epoch milliseconds.
+    :param command: command line of the reset: for messages, and to recognize a repetition.
+    :param positions: ``topic-partition`` -> the offset at which the next run starts if the partition has no
+        committed offset. Takes the place of the last run's stop offsets.
     :param topic_ids: topic -> the id that the last run knew, for topics that the reset did not accept as they
         are.
     :param transactional_ids: transactional ids of tasks that may still be at work when the stage is STOPPING.

@@ -70,7 +70,7 @@ Span = tuple[int, int]
 class LeaseSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The last lease, as a checkpoint carries it when its transaction does not write a lease.
 
-    :param lease: the lease.
+    :param lease: the lease itself.
     :param offset: offset of the lease's record.
     :param written_ms: time at which the lease's record was written, epoch milliseconds.
     """
@@ -102,7 +102,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 def check_run_id(run_id: str) -> None:
     """Refuse a run id that the ledger cannot hold.
 
-    :raises ConfigError: it is empty, too long, or starts with two underscores.
+    :raises ConfigError: the run id is empty, too long, or starts with two underscores.
     """
     if not run_id or run_id.startswith(RESERVED) or len(msgspec.json.encode(run_id)) > _RUN_ID_BYTES:
         raise ConfigError(
@@ -180,7 +180,7 @@ class FoldedLedger(NamedTuple):
 
 
 def checkpoint_span(records: tuple[Record, ...]) -> Span | None:
-    """Return where the last record says that the last checkpoint is; None if all must be read."""
+    """Return the offsets of the last checkpoint by the last record; None if all must be read."""
     final = records[-1]
     if key_of(final) == CHECKPOINT_KEY:
         return final.offset() - pieces_of(headers_of(final)), final.offset() + 1
@@ -194,7 +194,7 @@ def checkpoint_span(records: tuple[Record, ...]) -> Span | None:
 def last_checkpoint(records: Sequence[Record]) -> tuple[LedgerCheckpoint, Span] | None:
     """Return the last checkpoint among records, and where it is; None if there is none.
 
-    :raises TornCheckpointError: it is not whole.
+    :raises TornCheckpointError: the checkpoint is not whole.
     """
     values: dict[bytes, bytes | None] = {}
     last: Record | None = None
@@ -269,7 +269,7 @@ def _refuse_others(records: Sequence[Record], topic: str) -> None:
     """Refuse a topic of somebody else's that has the name of a ledger. In a ledger there is a lease, a
     checkpoint or an entry, as long as it holds anything.
 
-    :raises ConfigError: it is such a topic.
+    :raises ConfigError: the topic holds no record of a ledger.
     """
     stranger: Record | None = None
     for record in records:
@@ -288,7 +288,7 @@ def _refuse_others(records: Sequence[Record], topic: str) -> None:
 def _refuse_lost_checkpoint(entries: Entries, lease: LeaseSeen | None, topic: str) -> None:
     """Refuse a ledger that has no checkpoint, although a run has finished or its lease names one.
 
-    :raises KafkaClientError: it is such a ledger.
+    :raises KafkaClientError: the checkpoint is lost.
     """
     if entries or (lease is not None and lease.lease.checkpoint is not None):
         raise KafkaClientError(

@@ -153,7 +153,7 @@ class Ledger:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """Topic ids of what ran or was reset last, as far as the ledger knows them."""
+        """Topic ids of the run, or reset, that came last, as far as the ledger knows them."""
         if self.current_continuous is not None:
             return self.current_continuous.plan.topic_ids
         if self.reset is not None:
@@ -236,7 +236,7 @@ class Ledger:
         return replace(self, reset=reset, continuous=over, accepted={})
 
     def with_continuous(self, run: ContinuousRun) -> Ledger:
-        """Return the ledger with a continuous run, which begins or is over; what a reset left is past."""
+        """Return the ledger with a continuous run, which begins or is over; the record of a reset goes."""
         return replace(self, continuous=run, reset=None, accepted={})
 
     def _is_last(self, run_id: str) -> bool:

@@ -251,7 +251,7 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def topics_left(summary: RunSummary) -> dict[str, TopicLeft]:
-    """Return how a run left the topics that it read.
+    """Return the stops, times and starts of the topics that a run read.
 
     :param summary: the run's summary, with its details.
     """
@@ -277,7 +277,7 @@ def shown(taken_back: Sequence[RunSummary]) -> tuple[RunSummary, ...]:
 def left_without(
     left: Mapping[str, TopicLeft], taken_back: Collection[str], others: Iterable[RunSummary]
 ) -> dict[str, TopicLeft]:
-    """Return how topics are left once runs were taken back: as the run before those left them.
+    """Return the state of topics once runs were taken back: each as the run before those left it.
 
     :param left: how topics were left before the reset.
     :param taken_back: ids of the runs that are taken back.

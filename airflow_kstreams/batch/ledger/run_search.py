@@ -191,7 +191,7 @@ class RunArchive:
     def page(self, digits: str, at: int) -> IndexPage:
         """Return a page of the index.
 
-        :raises WrongHintError: it is not there.
+        :raises WrongHintError: the page is not at that offset.
         """
         value = self._value(at, f"{INDEX_KEY}{digits}")
         return decode_json(value, IndexPage)
@@ -213,7 +213,7 @@ class RunArchive:
     def _before(self, run: RunSummary, at: int) -> int:
         """Return the offset of the run that finished before one.
 
-        :raises WrongHintError: its entry does not say so.
+        :raises WrongHintError: the entry names no run before it.
         """
         if run.previous < 0 or at < self._past.chained_from:
             raise WrongHintError
@@ -235,7 +235,7 @@ class RunArchive:
         raise WrongHintError
 
     def _mistrust(self) -> None:
-        """Read everything: the index does not fit."""
+        """Read the whole log, because the index does not fit it."""
         where = "a ledger" if self._span is None else self._span.partition.topic
         log.warning("%s: its index does not fit, so all of it is read; the next run builds it anew", where)
         self.all()

@@ -30,7 +30,7 @@ from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 
 def completed(parked: Mapping[str, int | None]) -> str:
-    """Return how a run ended: with records parked, by node, or with none."""
+    """Return the state of a finished run as text: with records parked, or with none."""
     if not parked:
         return "completed"
     number = sum_parked(parked)
@@ -54,7 +54,7 @@ class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The offsets that a run read of an input topic, its partitions added up.
 
     :param topic: name of the topic.
-    :param partitions: its partition count.
+    :param partitions: partition count of the topic.
     :param start: sum of their start offsets.
     :param stop: sum of their stop offsets.
     """
@@ -214,7 +214,7 @@ def summary_so_far(
     *,
     subtopologies: Collection[SubtopologyPlan] | None = None,
 ) -> RunSummary:
-    """Return what is known of a run before it is finished.
+    """Return the summary of a run before it is finished.
 
     :param reports: reports of the tasks, as they have committed them.
     :param counts: record counts of these tasks; None if not known.

@@ -174,7 +174,9 @@ class _Writing:
         return at
 
     def _index(self, root: IndexPage) -> IndexPage:
-        """Write what changes of the index: a path for each entry, or all of it where it has not served."""
+        """Write the changed pages of the index: a path for each entry, or all pages if the index has not
+        served.
+        """
         archive = self._ledger.archive
         found: tuple[IndexPage, list[tuple[str, IndexPage]]] | None = None
         if archive.indexed:
@@ -207,7 +209,7 @@ class _Writing:
         """Write a value, in pieces if it is large.
 
         :param before: the number of pieces that an older value may have.
-        :return: where it is, and how many pieces it has.
+        :return: offsets ``[from, to)`` of the written records, and the number of pieces.
         """
         name = key.encode()
         large = split(name, value)

@@ -29,7 +29,7 @@ class CountRow(NamedTuple):
 
     :param place: a topic or a node.
     :param what: fate of the records: ``read``, ``written``, or the rule by which they went no further.
-    :param records: their number.
+    :param records: number of these records.
     """
 
     place: str

@@ -39,7 +39,7 @@ class RunResult(TypedDict):
     :param finished: whether the finished marker is written.
     :param empty: whether there was nothing new.
     :param record_span: sum of stop - start offsets over the inputs, an upper bound of the records to read.
-    :param records_per_topic: the same per input topic, largest first.
+    :param records_per_topic: input topic -> its part of ``record_span``, largest first.
     :param topics_omitted: number of topics that did not fit.
     :param records_in: records that the tasks have read from topics that none of them writes: the inputs of
         the run, or of the one subtopology that the operator runs. This and the next five are None where the
@@ -102,8 +102,8 @@ class NewDataResult(TypedDict):
 
     :param application_id: application whose input the records are.
     :param records: number of records, counted no further than the sensor asked for.
-    :param records_per_topic: the same per input topic, largest first; parked records that are due by their
-        retry topic.
+    :param records_per_topic: input topic -> number of its records, largest first; parked records that are due
+        under their retry topic.
     :param topics_omitted: number of topics that did not fit.
     :param oldest_ms: smallest timestamp among the first new records of the partitions, epoch milliseconds;
         where only parked records are due, the time at which the sensor saw that.
@@ -139,7 +139,7 @@ class ReplayResult(TypedDict):
     :param application_id: application that wrote the dead letters.
     :param dead_letter_topic: topic that holds the dead letters.
     :param records: records brought back to the topics they came from.
-    :param records_per_topic: the same per topic, largest first.
+    :param records_per_topic: topic -> number of records brought back to it, largest first.
     :param topics_omitted: number of topics that did not fit.
     :param without_origin: letters that stayed because they belong to no consumed record, as those of timers.
     :param left_out: letters that stayed because they do not hold their whole record, which did not fit.
@@ -291,7 +291,7 @@ def replay_result(application_id: str, replay: Replay) -> ReplayResult:
 
 
 def reset_result(done: ResetPlan) -> ResetResult:
-    """Describe what a reset did."""
+    """Describe a reset that was made."""
     result = ResetResult(
         application_id=done.request.application_id,
         done_before=done.done_before,

@@ -103,7 +103,7 @@ class FinishedSlice:
 def close_slice(
     session: CoordinatorSession, *, slice_: Slice, folded: Folded, reports: Collection[TaskReport] = ()
 ) -> FinishedSlice:
-    """Check that a slice is finished and build what to write.
+    """Check that a slice is finished, and build the records and offsets to write.
 
     :param reports: reports of the tasks, as their driver has them.
     :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
@@ -142,7 +142,7 @@ def close_slice(
     )
     tasks = task_metadata(slice_, committed)
     done = _with_last_commits([_report(metadata, plan) for metadata in tasks.values()], reports)
-    # A partition that no task committed has what begin committed; what another tool did hides counts.
+    # A partition that no task committed has begin's metadata; metadata of another tool hides the counts.
     known = all(OffsetMetadata.decode(committed[tp].metadata).run_id == slice_.run_id for tp in partitions)
     counts = counts_of(plan.topology, tasks) if known or plan.empty else None
     warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)

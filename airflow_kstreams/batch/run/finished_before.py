@@ -34,7 +34,7 @@ def check_finished(
     dag_id: str,
     interval_ms: tuple[int, int] | None,
 ) -> None:
-    """Refuse a request for a finished run that means other work than what was finished.
+    """Refuse a request for a finished run that means other work than the run did.
 
     :param summary: summary of the finished run.
     :param settings: settings of the request.

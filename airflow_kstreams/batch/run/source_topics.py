@@ -111,7 +111,7 @@ RefuseGroups = Callable[[Mapping[int, GroupedPartitions], Bound], None]
 
 
 class CheckedTopics(NamedTuple):
-    """Topics that fit, before anything is created.
+    """The checked topics, before any is created.
 
     :param found: the broker's description of each topic that exists.
     :param counts: partition count of every source topic.

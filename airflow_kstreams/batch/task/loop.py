@@ -89,13 +89,13 @@ class TaskLoop:
         self._chunk = _CHUNK_FIRST
         self._committed_at = self._progressed_at = self._looked_at = clock.monotonic_seconds()
         self._topics_seen_at = self._looked_at
-        #: Offset to read next, by partition: further on than what was processed.
+        #: Offset to read next, by partition: the task may have processed less.
         self._positions: dict[TopicPartition, int] = {}
-        #: Since when there may be something to commit; the broker counts from the first write.
+        #: Time since when a commit may have something to write; the broker counts from the first write.
         self._open_since: float | None = None
-        #: Whether the last turn ended before everything that may be processed was.
+        #: Whether the last turn ended before all records that may be processed were.
         self._unfinished_turn = False
-        #: Whether records may be read that are never processed.
+        #: Whether records may be read that are left out.
         self._skipping = False
 
     def run(self, bounds: Spans, kept_ms: Intervals | None = None) -> OffsetMetadata:
@@ -333,9 +333,9 @@ class TaskLoop:
         self._paused = idle
 
     def _refuse_replaced_topics(self, *, last: bool) -> None:
-        """Commit nothing that may come from a topic created again meanwhile, or whose state was kept in one:
-        the client knows it by its name only. What was fetched before the look is the old topic's if the look
-        finds it there.
+        """Commit no record that may come from a topic created again meanwhile, or whose state was kept in
+        one: the client knows a topic by its name only. Records fetched before the look are the old topic's if
+        the look finds that topic.
         """
         now = self._clock.monotonic_seconds()
         if last or now - self._topics_seen_at >= _TOPIC_LOOK_SECONDS:
@@ -365,7 +365,7 @@ class TaskLoop:
 
 
 def next_chunk(chunk: int, seconds: float) -> int:
-    """Return how many records to process next, after a chunk that took so long."""
+    """Return the number of records to process next, after a chunk that took ``seconds``."""
     if seconds > _CHUNK_SECONDS_HIGH:
         return max(1, chunk // 4)
     if seconds < _CHUNK_SECONDS_LOW:

@@ -39,7 +39,7 @@ TOPIC_LOST = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailures:
-    """Explains what one task meets.
+    """Explains the failures of one task's reader.
 
     :param task: id of the task for messages.
     :param end_epochs: leader epoch at each log's end when its stop was frozen, where it is known.
@@ -65,7 +65,7 @@ class ReadFailures:
     def refuse_loss(self, spans: Spans) -> None:
         """Check that the records still to be read are there.
 
-        :raises DataLossError: they are not.
+        :raises DataLossError: records are gone.
         """
         if spans:
             refuse_slice_loss(self.admin, self.slice_, spans)
@@ -77,7 +77,8 @@ class ReadFailures:
         log, so the last record below the stop tells it of all.
 
         :param fetched: records by partition, in offset order.
-        :raises DataLossError: they were not: the log was truncated below the stop, and has grown again.
+        :raises DataLossError: the records are others: the log was truncated below the stop, and has grown
+            again.
         """
         for partition, records in fetched.items():
             known = self.end_epochs.get(partition)
@@ -109,12 +110,12 @@ class ReadFailures:
         if error.code not in POSITION_LOST:
             return error
         self.refuse_loss(spans)
-        # Only what was read already is gone, before the reader was to leave it alone: another one is not
-        # asked for it.
+        # Records that are gone were read already; the reader was still to leave them alone. Another reader is
+        # not asked for them.
         return KafkaClientError(error.cause, fix=error.fix, code=error.code, retriable_code=True)
 
     def unreachable(self, spans: Spans) -> StopOffsetUnreachableError:
-        """Build the error of a task that got nothing for too long."""
+        """Build the error of a task that got no record for too long."""
         stable = self.admin.end_offsets(sorted(spans), isolation="read_committed")
         high = self.admin.end_offsets(sorted(spans), isolation="read_uncommitted")
         held = {tp: stable[tp] for tp in sorted(spans) if stable[tp] < min(high[tp], spans[tp][1])}

@@ -135,7 +135,7 @@ def _stuck(task: StreamTask, changelogs: Sequence[TopicPartition]) -> StateStore
 
 
 class RestoreProgress:
-    """Counts what was replayed, and logs it every five seconds and once at the end.
+    """Counts the replayed records, and logs the count every five seconds and once at the end.
 
     :param task_id: id of the task for the log.
     :param offsets: number of offsets to replay in all. The number of records among them is not known in

@@ -386,7 +386,7 @@ class TaskAttempt:
         )
 
     def _writers(self) -> tuple[WriterPort, WriterPort]:
-        """Make the writers of outputs and of what decides; initialising the latter fences older attempts."""
+        """Make the writers of outputs and of state; initialising the latter fences older attempts."""
         deciding = self._transactional_writer()
         if self._settings.exactly_once:
             return deciding, deciding
@@ -452,7 +452,7 @@ def _partition_count(slice_: Slice, admin: AdminPort) -> Callable[[str], int]:
 
 
 def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:
-    """Return what earlier attempts committed for this slice."""
+    """Return the metadata that earlier attempts committed for this slice."""
     for offset in share.committed.values():
         metadata = OffsetMetadata.decode(offset.metadata)
         if metadata.run_id == slice_.run_id:
@@ -461,7 +461,7 @@ def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:
 
 
 def already_done(before: OffsetMetadata, task_id: TaskId) -> TaskReport:
-    """Return the report of a task that was found at its stop offsets, with what it had committed there."""
+    """Return the report of a task that was found at its stop offsets, with the counters committed there."""
     report = before.report()
     return msgspec.structs.replace(report, task_id=str(task_id), outcome="already_done")
 

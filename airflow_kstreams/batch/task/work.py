@@ -56,7 +56,7 @@ from airflow_kstreams.streams.topology.topology import Topology
 class TaskAssignment:
     """The task to run, and the slice or the continuous run to run it for.
 
-    :param task_id: the task.
+    :param task_id: id of the task.
     :param run_id: the run that owns the slice, or the continuous run.
     :param generation: generation of the slice or of the continuous run; a newer one means that the driver
         that launched the task was superseded.
@@ -124,7 +124,9 @@ class TaskSetup:
 
 
 class Work(Protocol):
-    """The work of an attempt, which asks for it once no older attempt can change anything any more."""
+    """The work of an attempt, which asks for it once no older attempt can change a committed offset
+    any more.
+    """
 
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Return the slice that the task belongs to, and the work that is left to it.
@@ -160,7 +162,7 @@ class SliceWork:
         return self._slice, task_slice(self._slice, self._share, reader, admin)
 
     def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
-        """Return where the task's reading ends: at its stop offsets, and stream time at the run's moment."""
+        """Return the end of the task's reading: its stop offsets, and the run's moment of stream time."""
         return BoundedEnd(task, self._slice.plan.end_of_run)
 
 
@@ -318,7 +320,7 @@ class End(Protocol):
         ...
 
     def anything_to_commit(self, *, opened: bool) -> bool:
-        """Return whether a commit would change anything."""
+        """Return whether a commit would write or move an offset."""
         ...
 
     def committed(self) -> None:
@@ -394,7 +396,7 @@ class BoundedEnd:
         return opened and interval_elapsed and at_commit_point(task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
-        """Return whether something was written."""
+        """Return whether the task has written something since the last commit."""
         return opened
 
     def committed(self) -> None:

@@ -70,7 +70,7 @@ def _findings(
             cluster, ledger, app, topics=lambda: plan.sources, admin=admin, reader=reader, clock=clock
         )
     except ConfigError as theirs:
-        # Nothing else can be said of an application that has no topics for what it knows.
+        # No other check makes sense for an application whose ledger or metadata topic is another program's.
         yield error("topics", theirs.cause, theirs.fix)
         return
     seen = DoctorView(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)

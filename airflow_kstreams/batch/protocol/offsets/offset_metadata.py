@@ -222,11 +222,12 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         that it had written to them; empty when it has none, when they are not known, and when there was no
         room for them: the ledger has them once the run is finished.
     :param stop_set: name of the slice's stop set; empty when a continuous run committed.
-    :param records_misdated: as in ``TaskReport``.
+    :param records_misdated: processed records with an implausible time, see ``TaskReport``.
     :param counts: the counters by topic and node; None when there was no room for them.
     :param complete: whether this is the task's last commit for the slice.
     :param metrics: measurements of the task's speed; None when there was no room for them.
-    :param closings: as in ``PartitionTimes``; None when there is none, or was no room for them.
+    :param closings: closings of the task's windowed stores, see ``PartitionTimes``; None when there are none,
+        or was no room for them.
     :param parked: node -> how many records the task has parked; None when there was no room for them.
     :param parked_due_ms: time at which the first parked record is due, epoch milliseconds; None when none is
         parked, or the time is not known.

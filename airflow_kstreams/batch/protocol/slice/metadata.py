@@ -416,7 +416,7 @@ class MetadataView:
         topics: Collection[str] = (),
         wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
     ) -> Folded:
-        """Read what is new, and fold it with what was there; as :func:`read_metadata`."""
+        """Read the new records, and fold them with those that were read before; as :func:`read_metadata`."""
         for _ in range(READS):
             self._read(admin, reader, wait_ms)
             if self._folded is None or self._folded[0] != topics:

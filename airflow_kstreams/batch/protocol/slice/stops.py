@@ -318,8 +318,8 @@ def _with_records(slice_: Slice, subtopology_id: int, *, folded: Folded) -> list
 
 
 def without_partitions(slice_: Slice) -> Slice:
-    """Return the part of a slice that is common to all tasks: without what is there for each partition, task
-    or person.
+    """Return the part of a slice that is common to all tasks: without the fields that grow with partitions or
+    tasks, and without the warnings.
     """
     plan = msgspec.structs.replace(slice_.plan, groups={}, intermediate_starts={}, warnings=(), blocked={})
     return msgspec.structs.replace(slice_, plan=plan, inputs=())

@@ -60,8 +60,8 @@ class Interval(NamedTuple):
 class Dated(NamedTuple):
     """The first record of a span that is dated at or after a time.
 
-    :param offset: its offset.
-    :param timestamp_ms: its time.
+    :param offset: offset of the record.
+    :param timestamp_ms: time of the record, epoch milliseconds.
     :param older_behind: whether a record right behind it, as far as was fetched, is dated before that time.
     """
 

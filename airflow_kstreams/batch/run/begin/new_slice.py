@@ -45,7 +45,7 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 class NewSlice:
     """A slice that is ready to be written.
 
-    :param slice: the slice.
+    :param slice: the slice to write.
     :param offsets: partition -> the offset to commit in the same transaction: the stop of every partition
         when the slice is empty, else the start of intermediate partitions that tasks could not know.
     :param assignment: partition groups to record in the same transaction, or as they are recorded already.
@@ -79,7 +79,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
         ProtocolTopics(plan.application_id).metadata: facts.metadata.log.topic_id
     }
     begun_ms = session.clock.now_ms()
-    # Another program's stops are no cut by time: what lies behind them may be dated before any moment.
+    # Another program's stops are no cut by time: records behind them may be dated before any moment.
     end_of_run = None
     if not facts.foreign_run:
         end_of_run = frozen_end_of_run(
@@ -104,7 +104,8 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
         generation=request.generation,
         plan=msgspec.structs.replace(
             run_plan(session, request, ground, warnings=warnings),
-            # The same look at the clock: what a later one would take as dated far ahead cuts nothing.
+            # The clock was read before the freeze: a record that the freeze takes as dated too far ahead to
+            # cut anything is dated too far ahead for the tasks, too.
             begun_ms=begun_ms,
             stop_hash=stop_hash(inputs),
             empty=empty,

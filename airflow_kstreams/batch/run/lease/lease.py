@@ -83,7 +83,7 @@ class CoordinatorLease:
         return self._held
 
     def new(self, caller: Claimant, generation: int, *, slice_run_id: str = "") -> Lease:
-        """Return a lease for a caller; what begins writes it, and then calls :meth:`take`.
+        """Return a lease for a caller; the begin writes it, and then calls :meth:`take`.
 
         :param slice_run_id: id of the run whose slice the lease is for; empty for a continuous run.
         """
