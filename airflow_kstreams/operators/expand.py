@@ -79,7 +79,7 @@ class ExpandPartitionsOperator(ApplicationOperator):
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "grows a topic")
             done = grow_topic(work.cluster(), work.settings, topic=self.topic, count=self.partitions)
-        self.log.info("%s: from %d to %d partitions", done.topic, done.before, done.count)
+        self.log.info("topic %s: %d partitions before, %d now", done.topic, done.before, done.count)
         for note in growth_notes(done):
             self.log.info("%s", note)
         return partitions_result(done)

@@ -96,12 +96,12 @@ class ReplayDeadLettersOperator(ApplicationOperator):
                 done.expired,
             )
         self.log.info(
-            "%s: %d records brought back, which %d more letters are of; left to later replays: %d letters "
-            "that do not fit%s",
+            "%s: %d records brought back; passed by: %d letters of records that another letter brought back; "
+            "left to later replays: %d letters that do not match%s",
             done.dead_letter_topic,
             done.records,
             done.repeated,
             done.unselected,
-            ", and what lies past the limit" if done.at_limit else "",
+            ", and all letters past the limit" if done.at_limit else "",
         )
         return replay_result(self.application_id, done)

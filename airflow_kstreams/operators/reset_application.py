@@ -114,11 +114,11 @@ class ResetApplicationOperator(ApplicationOperator):
             if done.done_before:
                 self.log.info("Application %s was reset by an earlier try", self.application_id)
             for change in done.offsets:
-                self.log.info("%s: from %s to %d", change.partition, change.before, change.after)
+                self.log.info("offset of %s: was %s, is %d", change.partition, change.before, change.after)
             for topic in sorted(done.deleted):
-                self.log.info("%s: deleted", topic)
+                self.log.info("internal topic %s: deleted", topic)
             for topic, count in sorted(done.unread.items()):
-                self.log.warning("%s: %d records that no run has read are given up", topic, count)
+                self.log.warning("topic %s: %d records that no run has read are given up", topic, count)
             if done.given_up:
                 given_up = parked_text(parked_total(done.given_up))
                 self.log.warning("Given up with their retry topics: %s", given_up)
