@@ -472,10 +472,10 @@ def copy_source(
                     clock.sleep(records / rate)
             copy.touch()
         except TaskFencedError as error:
-            log.info("the copying of the state of processor %d was fenced: %s", work.source, error)
+            log.info("the copy of the state of processor %d was fenced: %s", work.source, error)
             return "fenced"
         except TransactionAbortedError as error:
-            log.info("the copying of the state of processor %d begins its step again: %s", work.source, error)
+            log.info("the copy of the state of processor %d repeats its step: %s", work.source, error)
         return "copied"
 
 

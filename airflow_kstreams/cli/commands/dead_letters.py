@@ -341,9 +341,9 @@ def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
     if found.unselected:
         yield f"For a later replay: {found.unselected:,} letters that do not fit --where."
     if found.at_limit:
-        yield f"For a later replay: what lies past the limit of {found.limit:,} records."
+        yield f"For a later replay: all letters past the limit of {found.limit:,} records."
     if found.repeated:
-        yield f"Passed by: {found.repeated:,} letters whose records came back by another of their letters."
+        yield f"Passed by: {found.repeated:,} letters whose record another letter brought back."
     if found.without_origin:
         yield f"Left alone: {found.without_origin} letters that belong to no consumed record, as of timers."
     if found.left_out:

@@ -112,7 +112,7 @@ def test_selection_is_told_before_and_counted_after(airlines: InMemoryKafka) -> 
         done.stdout,
     )
     assert ["flights", "1"] in rows(done.stdout)
-    assert "For a later replay: what lies past the limit of 1 records." in done.stdout
+    assert "For a later replay: all letters past the limit of 1 records." in done.stdout
     assert airlines.values("flights")[4:] == [b'{"airline": "UA", "number": 0}']
     assert ["flights", "3"] in rows(invoke(*REPLAY).stdout)
 
