@@ -25,9 +25,9 @@ class BackfillOperator(RunTopologyOperator):
     It serves DAGs that name the interval themselves, such as one that is triggered with a time in its conf.
     For the intervals of a schedule, ``airflow backfill create`` needs no task of its own.
 
-    A retry, and a dag run that is cleared, go on with what was begun, or find it finished. Another dag run
-    processes the interval again, in an application ``<application_id>-backfill-<12 hex>`` of its own. A
-    topology that keeps state needs ``backfill_in_order`` and a name: all intervals of that name share the
+    A retry, and a dag run that is cleared, go on with the run that was begun, or find it finished. Another
+    dag run processes the interval again, in an application ``<application_id>-backfill-<12 hex>`` of its own.
+    A topology that keeps state needs ``backfill_in_order`` and a name: all intervals of that name share the
     state of ``<application_id>-backfill-<name>``, and each must begin where the ones before have ended.
 
     :param application_id: id of the live application. (templated)

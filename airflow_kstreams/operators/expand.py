@@ -31,8 +31,8 @@ class ExpandPartitionsOperator(ApplicationOperator):
     """Gives a topic more partitions, as ``airflow-kstreams expand partitions`` does, if the application's
     state allows it (``docs/growing.md``).
 
-    The task refuses what the next run would refuse before it changes anything, because a topic never loses
-    partitions again. Runs may go on meanwhile. A repeated task leaves a topic that has this number of
+    The task refuses growth that the next run would refuse before it changes anything, because a topic never
+    loses partitions again. Runs may go on meanwhile. A repeated task leaves a topic that has this number of
     partitions as it is.
 
     :param application_id: the application that reads the topic. (templated)
@@ -91,9 +91,9 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
     (``docs/growing.md``).
 
     The task ends when it has copied the state that it found; the begin of a run then takes over, and copies
-    what runs have added since. With ``wait`` the task goes on copying until a run has taken over. A retry
-    goes on where the last try stopped, and succeeds at once when the processors are there. The task refuses
-    an impossible number before it changes anything.
+    the entries that runs have added since. With ``wait`` the task goes on copying until a run has taken over.
+    A retry goes on where the last try stopped, and succeeds at once when the processors are there. The task
+    refuses an impossible number before it changes anything.
 
     :param application_id: id of the application. (templated)
     :param processors: total number of processors that the subtopology gets. (templated)

@@ -21,9 +21,9 @@ class ReplayDeadLettersOperator(ApplicationOperator):
     next run processes them (``docs/time-and-errors.md``).
 
     Each letter comes back once, with key, value, time and headers as they were, whatever crashes: the same
-    transactions record what was brought back. It replays the letters that no replay has brought back before,
-    up to the topic's end at its first try; a retry goes on to the same end and the same limit. What ``where``
-    and ``limit`` leave stays for later replays.
+    transactions record which letters came back. It replays the letters that no replay has brought back
+    before, up to the topic's end at its first try; a retry goes on to the same end and the same limit. What
+    ``where`` and ``limit`` leave stays for later replays.
 
     :param application_id: the application that wrote the dead letters. (templated)
     :param where: field -> text that it must be equal to for a letter to come back: ``topic``, ``partition``,

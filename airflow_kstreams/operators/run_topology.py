@@ -65,7 +65,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
     again (``durable``, on YARN with ``yarn_track_via_rm_api``, on Kubernetes with
     ``track_driver_via_k8s_api``), a retry waits for the one that runs instead.
 
-    Killing the task ends the Spark application; what was committed stays, and the next try goes on there.
+    Killing the task ends the Spark application; commits that were made stay, and the next try goes on there.
 
     Secrets of the Kafka connection reach the driver in a file that only this user can read and that is
     removed when the driver ends. A driver on another machine (deploy mode ``cluster``) cannot read it: mount
@@ -234,7 +234,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         refuse_undefined_connection(self._conn_id)
         self.application_args = ["--run-spec", spec.to_json()]
         given = self.env_vars or {}
-        # The deployment's setting wins in the driver over what a DAG writes into its environment.
+        # The deployment's setting wins in the driver over the value that a DAG writes into its environment.
         self.env_vars = {**given, ALLOWED_VARIABLE: allowed_settings().to_text()}
         if CLIENT_CONFIG_FILE in given:
             self._hook = self._get_hook()

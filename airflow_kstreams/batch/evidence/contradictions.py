@@ -2,8 +2,8 @@
 
 Rule: begin, finish and reset write each fact to all of its places in one transaction. So the places agree
 whenever no transaction is open, whichever line a process died at. Where two disagree one of them is not as it
-was written: truncated, restored from a backup, or set by something that took our metadata along. Begin takes
-none on faith: it refuses and names both. What does not stand in a place, because it expired or because a
+was written: truncated, restored from a backup, or set by a tool that copied our metadata, too. Begin trusts
+none of them: it refuses and names both. A fact that a place does not hold, because it expired or because a
 person set an offset (without our metadata), is unknown there and contradicts nothing.
 
 ====================  ===============================  ===============================  =====================
@@ -43,9 +43,9 @@ ledger
 
 Legal, because it is on purpose or because nothing is known:
 
-- a person, or another tool, sets offsets between two runs, back, or forth over what is gone: they carry no
-  metadata of ours. The run's warnings say of those that were set back. Over records, and within a slice, only
-  ``reset --accept`` sets them (:mod:`airflow_kstreams.batch.evidence.moved_offsets`);
+- a person, or another tool, sets offsets between two runs, back, or forward over records that are gone: they
+  carry no metadata of ours. The run's warnings say of those that were set back. Over records, and within a
+  slice, only ``reset --accept`` sets them (:mod:`airflow_kstreams.batch.evidence.moved_offsets`);
 - ``airflow-kstreams reset``: its record in the ledger takes the place of the last stops, and the metadata
   topic is empty. Runs that it took back are not finished. A slice that it dropped leaves offsets of a run
   that the ledger does not know, at or past the last stop;

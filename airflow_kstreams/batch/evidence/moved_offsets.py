@@ -1,21 +1,21 @@
 """Finds committed offsets that another program moved forward, over records that no run has read.
 
-Whoever commits to the application's group moves where it reads: a console consumer with the application's id,
-a mistaken ``--to-latest``. What lies before such an offset would never be processed.
+Every program that commits to the application's group moves the offsets at which it reads: a console consumer
+with the application's id, a mistaken ``--to-latest``. Records before such an offset would never be processed.
 
 Rule: an offset that carries no text of ours and lies beyond the last known offset of the partition, and
 beyond the start of its log, is refused. The last known offset is, from the strongest on,
 
-- what an operator accepted by ``airflow-kstreams reset --accept``, if the topic is still the one it was;
-- within a slice or a continuous run, where that started;
-- else where the last run, or a reset, left the partition;
+- the offset that an operator accepted by ``airflow-kstreams reset --accept``, if the topic has the same id;
+- within a slice or a continuous run, the offset at which it started;
+- else the offset at which the last run, or a reset, left the partition;
 - the start of the log, for a partition that came later to a topic that runs have read, and for a topic that
   was made anew since.
 
-Legal stay what skips nothing that exists, and what says nothing: an offset at or before the start of the log
-(retention, ``--to-earliest``) or before the last known one (it reads again, and the run warns); every offset
-of a topic of which no run has left a trace (an application that is moved to this engine); and those
-beside runs that another program began in the bare format, whose offsets carry no text.
+Legal are offsets that skip no record that exists, and offsets that prove nothing: an offset at or before the
+start of the log (retention, ``--to-earliest``) or before the last known one (it reads again, and the run
+warns); every offset of a topic of which no run has left a trace (an application that is moved to this
+engine); and those beside runs that another program began in the bare format, whose offsets carry no text.
 
 Here the rule is applied between two runs;
 :func:`~airflow_kstreams.batch.evidence.contradictions.find_moved_under_way` applies it within one.

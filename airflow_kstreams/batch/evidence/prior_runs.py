@@ -142,8 +142,9 @@ class PriorRuns:
     def times_of(self, partition: TopicPartition) -> PartitionTimes:
         """Return a partition's times at the offset at which the next slice starts.
 
-        They travel with the committed offset. One that expired, or that a person moved on, left them behind:
-        what was read before it is still the past. One that a person moved back begins anew.
+        They travel with the committed offset. If the offset expired, or a person moved it forward, the times
+        stay those of the last run: the records read before are still the past. If a person moved it back, the
+        times begin anew.
         """
         if partition in self.committed and not self.set_by_a_person(partition):
             return self._metadata(partition).times
@@ -303,7 +304,8 @@ def _finished_stops(
 ) -> dict[TopicPartition, int]:
     """Return the stops of the run that the metadata topic says was finished last.
 
-    Of intermediates it knows what was reported only; the ledger knows how far they were read in the end.
+    Of intermediate topics it has the reported offsets only; the ledger has the offsets up to which they were
+    read in the end.
 
     :param prior: stop offsets by the ledger.
     """

@@ -4,7 +4,7 @@ arrived.
 An expansion copies the state of the processors that give keys away, while runs go on as before, until a begin
 takes over (:mod:`airflow_kstreams.batch.growing.takeover`). A source with nothing to copy is not claimed, so
 that no begin is kept from taking over. The same command again goes on with an expansion that was interrupted.
-One to another number is refused meanwhile: what has been copied would have to go.
+A command with another number of processors is refused meanwhile: the copied entries would have to go.
 
 Order in which an expansion is given up, where each line may be the last one that runs::
 
@@ -13,10 +13,10 @@ Order in which an expansion is given up, where each line may be the last one tha
     write       to the ledger what it says already: proof that no begin has claimed the coordinator's id since
     clear       delete what lies in the changelogs of the processors that never came
 
-Crash argument: before all is void, the expansion goes on, and a begin that looks finds sources of which
-nothing is copied. After that nothing counts any more; what was not cleared is cleared before an expansion
-writes there again. A begin that claims after the proof finds everything void; one that has claimed before it
-makes the proof fail, and nothing is cleared: it may have taken over.
+Crash argument: before all is void, the expansion goes on, and a begin that looks finds sources without a
+copied entry. After that no offset counts any more; entries that were not cleared are cleared before an
+expansion writes there again. A begin that claims after the proof finds everything void; one that has claimed
+before it makes the proof fail, and nothing is cleared: it may have taken over.
 """
 
 from __future__ import annotations

@@ -5,14 +5,15 @@ Rule: a subtopology with state and equal-id groups keeps as many groups as it be
 comes later joins the group of the ancestor that its keys came from, so that every key stays with its state,
 however producers place keys that grow by linear hashing or by multiples.
 
-Rule: what a new partition holds was produced after what its ancestors held before it. So it waits until the
-committed offset of every ancestor has passed a boundary: the ancestor's high watermark, asked for after the
-end of the new partition was. Until then it is *blocked*: its start is its stop. Boundaries are set when a run
-finds the partition, and again when one finds the first records in it, or in those that came with it or later:
-producers may switch long after the topic has grown.
+Rule: the records of a new partition were produced after those that its ancestors held before it. So it waits
+until the committed offset of every ancestor has passed a boundary: the ancestor's high watermark, asked for
+after the end of the new partition was. Until then it is *blocked*: its start is its stop. Boundaries are set
+when a run finds the partition, and again when one finds the first records in it, or in those that came with
+it or later: producers may switch long after the topic has grown.
 
-Crash argument: boundaries are written with the slice. Those that no slice was written with are read anew, and
-only move forward: what lies below them is what must come first, and more of it delays, and loses nothing.
+Crash argument: boundaries are written with the slice. If the slice was not written, the next begin asks for
+boundaries anew, and they only move forward: the records below them must be read first, and to wait for more
+of them delays, and loses nothing.
 """
 
 from __future__ import annotations

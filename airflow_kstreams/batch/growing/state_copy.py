@@ -7,12 +7,12 @@ writes of the one that claimed the id first fail.
 
 Entries are copied as they are, deletions included, in the order of the log, those of moving keys only. A
 deletion is there to be copied for ``delete.retention.ms``; a copy that has made no step for half of that
-begins anew, and so does one that another expansion left: what lies in the changelogs of the new processors
-is deleted first, key by key.
+begins anew, and so does one that another expansion left: the entries in the changelogs of the new processors
+are deleted first, key by key.
 
 Crash argument: before a commit nothing has changed; after it, the offset says so. While the first part of a
 new beginning is being copied, the old offset stands, which leads to the same beginning again. No task reads
-what is written until a begin has recorded the new processors, and that begin holds the id when it does.
+the copied entries until a begin has recorded the new processors, and that begin holds the id when it does.
 
 A catch-up claims the source's transactional id, then reads the ledger, then copies. So a begin that takes
 over after the ledger was read has fenced this copy, and one that has taken over before is seen in the ledger.

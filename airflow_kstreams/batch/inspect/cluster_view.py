@@ -1,11 +1,11 @@
 """Shows sensors and triggers a Kafka cluster, with as few requests as possible.
 
-A view is used in rounds. In a round it asks once for the ends of everything that the last one looked at, in
+A view is used in rounds. In a round it asks once for the ends of all topics that the last round looked at, in
 two requests however many sensors wait, and reads a topic again only if its end has moved. Records of input
-topics that an application has not processed are counted once, from where the last round stopped. What a round
-has read is kept for the next; what a whole round did not look at is forgotten, and its clients are closed. So
-a view costs one consumer, one admin client, and one consumer more for each application whose progress is
-followed (:meth:`ClusterView.group`).
+topics that an application has not processed are counted once, from the offset at which the last round
+stopped. The content that a round has read is kept for the next; topics that a whole round did not look at are
+forgotten, and their clients are closed. So a view costs one consumer, one admin client, and one consumer more
+for each application whose progress is followed (:meth:`ClusterView.group`).
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ whether one holds.
 
 A condition asks a :class:`ClusterView` and nothing else. Sensors in a worker and triggers in the triggerer
 evaluate the same condition on views of their own, so deferred or not they give the same answer. All
-conditions are level-triggered: they say what is, not what has just happened, so nothing is missed by a sensor
-that starts late, and a triggerer may restart at any time. The ledger decides about runs; the metadata topic
-holds the present run only, and its markers are gone once the next run began.
+conditions are level-triggered: they tell a state, not an event, so a sensor that starts late misses nothing,
+and a triggerer may restart at any time. The ledger decides about runs; the metadata topic holds the present
+run only, and its markers are gone once the next run began.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
     """An application has processed its inputs, but for at most ``max_records`` records.
 
-    Processed is what lies before the committed offsets: a slice under way counts up to where its tasks have
+    Records before the committed offsets are processed: a slice under way counts up to where its tasks have
     committed. It holds of a continuous application, too, which never finishes a run.
 
     :param application_id: id of the application.

@@ -1,4 +1,5 @@
-"""Reads the run ledger ``<app>-runs``: the entry of every finished run, and what the next run must know.
+"""Reads the run ledger ``<app>-runs``: the entry of every finished run, and the facts that the next run must
+know.
 
 It is compacted and has one partition. Key = run id, value = the entry as JSON; nothing deletes one. A reset
 that takes back what a run processed says so in that run's entry. Reserved keys start with two underscores:

@@ -202,7 +202,6 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param details_pieces: the most pieces that details were split into.
     :param parked: records that the last run left parked, less those that a reset gave up, see
         :data:`~airflow_kstreams.batch.protocol.offsets.offset_metadata.Parked`.
-        :data:`~airflow_kstreams.batch.protocol.offsets.offset_metadata.Parked`.
     :param none_parked_at: offset of the entry of the last run that left nothing parked, -1 if there is none.
         Records parked by that run or an earlier one are all processed.
     """

@@ -5,11 +5,12 @@ The topics are created with these settings, and checked again before every run: 
 topic, or create it before the first run with the broker's defaults, such as ``log.message.timestamp.type``.
 An error names the command that mends it. Every other setting is the administrator's.
 
-Rule of sizes: what a topic holds, the topics behind it take. The engine's own topics are created with the
-largest ``max.message.bytes`` of the topics that the topology reads, plus room for what the engine adds; the
-writers of a task take what the topics take (``WriterPort``'s makers); and begin names every topic that takes
-less than an input holds. It only names it: results may be small. A record that does not fit fails the task
-and is named then, and a dead letter that does not fit loses its value, not its place.
+Rule of sizes: a topic takes every record that the topics before it can hold. The engine's own topics are
+created with the largest ``max.message.bytes`` of the topics that the topology reads, plus room for the
+engine's additions; the writers of a task take records as large as the topics do (``WriterPort``'s makers);
+and begin names every topic that takes less than an input holds. It only names it: results may be small. A
+record that does not fit fails the task and is named then, and a dead letter that does not fit loses its
+value, not its place.
 
 Limits are read when a run begins and again by every attempt of a task, so that a limit that was raised counts
 from the next attempt on.
@@ -309,8 +310,8 @@ def small_topics(
 def narrow_times(plan: TopologyPlan, settings: ApplicationSettings, configs: TopicConfigs) -> tuple[str, ...]:
     """Return a warning for every topic of the user's that refuses times which records of an input may have.
 
-    Times that an extractor or a function gives are not known here: what is refused then is named when it is
-    sent.
+    Times that an extractor or a function gives are not known here: a record that the topic refuses for its
+    time is named when it is sent.
 
     :param configs: settings of all topics that exist.
     """

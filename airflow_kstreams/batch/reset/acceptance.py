@@ -1,7 +1,7 @@
 """Lets reading go on at other offsets in single partitions: ``airflow-kstreams reset --accept``.
 
-An operator accepts by it what is missing, or undoes what another program did to the group's offsets. It
-leaves state, topics, the slice and all other offsets alone.
+An operator accepts by it that records are missing, or undoes changes of another program to the group's
+offsets. It leaves state, topics, the slice and all other offsets alone.
 :mod:`airflow_kstreams.batch.evidence.moved_offsets` has the rule that the ledger's record serves, and says
 why no crash separates the record from the offsets.
 """
@@ -92,8 +92,8 @@ def write_acceptance(session: CoordinatorSession, plan: ResetPlan, seen: Survey)
 
 
 def _times(tp: TopicPartition, at: int, seen: Survey) -> PartitionTimes:
-    """Return a partition's times where it goes on: what was read before is still the past, unless it is read
-    again.
+    """Return a partition's times at the offset at which reading goes on: records read before are still the
+    past, unless they are read again.
     """
     held = seen.committed.get(tp)
     found = None if held is None else OffsetMetadata.decode(held.metadata)

@@ -34,9 +34,9 @@ and stops. An attempt that had read before is fenced. So when offsets are read a
 
 Crash argument: before STOPPING nothing has changed. After it, positions and task ids are in the record, so
 that the next reset, the same command or another, goes on from there: it fences again, and works out the
-offsets from what is committed. After DELETING it deletes what is left; the same command is then done, and
-another one begins from what the first has left. After DONE nothing is left to do, and a call with the same
-name finds the reset done. A lost answer is a crash after the step.
+offsets from the committed ones. After DELETING it deletes the topics that are left; the same command is then
+done, and another one begins from the state that the first has left. After DONE nothing is left to do, and a
+call with the same name finds the reset done. A lost answer is a crash after the step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Coordinates the runs of an application: begin, the stops of intermediate topics, unfinished tasks, finish.
 How a run without an end begins, under the same claim, is in :mod:`airflow_kstreams.batch.continuous.start`.
 
-Every decision is written in one transaction under ``<app>-coordinator`` and is made from what was read after
-that id was claimed. Crash argument: a crash before the commit leaves what was there; after it, the whole of
-what was decided. A coordinator that loses a race finds its id fenced at the commit, and nothing of its
+Every decision is written in one transaction under ``<app>-coordinator`` and is made from records that were
+read after that id was claimed. Crash argument: a crash before the commit changes nothing; after it, the whole
+decision is there. A coordinator that loses a race finds its id fenced at the commit, and nothing of its
 decision is seen.
 
 The order in ``begin``; a crash may come after any step:

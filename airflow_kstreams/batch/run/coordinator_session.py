@@ -1,10 +1,10 @@
 """Holds the coordinator's clients, and reads and writes with them: one admin, one reader of the group, one
 writer under ``<app>-coordinator``.
 
-Only the coordinator that has initialised that transactional id last can write markers, slices and leases:
-the id is the mutual exclusion of coordinators. So between :meth:`CoordinatorSession.claim` and another
-coordinator's claim, no other one writes, and what is decided and written in between is decided on what is
-still there. Another claim makes the write fail, and nothing of it is seen.
+Only the coordinator that has initialised that transactional id last can write markers, slices and leases: the
+id is the mutual exclusion of coordinators. So between :meth:`CoordinatorSession.claim` and another
+coordinator's claim, no other one writes, and a decision that is written in between stands on facts that still
+hold. Another claim makes the write fail, and no record of it is seen.
 """
 
 from __future__ import annotations

@@ -9,28 +9,28 @@ because everything up to there is gone. A task with retry topics that has anythi
 last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.parked`), and so must every task whose
 stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.slice`).
 
-What is counted, per task and slice, and committed with the offsets: records read, per source topic (those
-dated outside a backfill's interval apart); records that went no further, per node and rule (filtered,
+These counts are kept per task and slice, and committed with the offsets: records read, per source topic
+(those dated outside a backfill's interval apart); records that went no further, per node and rule (filtered,
 unmatched, null, late, undated, skipped, dead-lettered); records written, per topic. Operators may make any
 number of records of one, so "in = out + left out" holds only where none does. What must hold, and is checked:
 
 1. Twice counted: the totals of a task's report and its counts by topic and node are kept apart from each
    other and travel side by side, over crashes, too. Read, left out of the interval, written, dropped and
    dead-lettered must each add up to the report's total.
-2. Within a task: what was read, less what went no further, was written, as far as each operator on the way
-   gives one record for one (``streams/runtime/flow_check.py``, worked out by the task, which knows the
-   topology).
+2. Within a task: the records read, less those that went no further, were written, as far as each operator on
+   the way gives one record for one (``streams/runtime/flow_check.py``, worked out by the task, which knows
+   the topology).
 3. At the inputs: no more records were read, with those outside the interval, than lie between the slice's
    start and stop offsets. Fewer is no error: transaction markers and compaction leave gaps.
 4. Between subtopologies: at least as many records were read from an intermediate topic as were written to it.
    More is no error: others write there (a user's ``through`` topic, replayed dead letters), and so do
    at-least-once attempts that died before they committed.
 
-A number that is not known, because there was no room for it in an offset's metadata, is not checked. What
-does not add up is a warning of the run that says so, and an error in the log: the records are where they are,
-only the numbers about them are wrong, so the run is finished. But what an intermediate topic has lost before
-its stop was frozen shows nowhere but in the fourth, which says so; it is no error either, for a user's topic
-may be compacted.
+A number that is not known, because there was no room for it in an offset's metadata, is not checked. Counts
+that do not add up are a warning of the run, and an error in the log: the records are where they are, only the
+numbers about them are wrong, so the run is finished. But records that an intermediate topic has lost before
+its stop was frozen show nowhere but in the fourth, whose text says so; that is no error either, for a user's
+topic may be compacted.
 
 Late records (``max.late.share``) are judged before anything is written: a run that dropped too many fails, is
 not finished and keeps its slice. Nothing of it is processed again: with a larger share, or

@@ -1,8 +1,8 @@
 """Finds state that earlier runs left and that the topology has no store for, or has a store for again.
 
 Rule: no store begins empty in silence while state is left behind that may be meant for it, and none goes on
-with state that records passed by. Which stores are the same, their names say: those that the user gave, or
-those of what they are (``docs/internals/names.md``).
+with state that missed records. Two stores are the same if they have the same name: the one that the user
+gave, or the one made from the operator and its inputs (``docs/internals/names.md``).
 """
 
 from __future__ import annotations

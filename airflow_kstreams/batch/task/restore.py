@@ -4,8 +4,9 @@ once these are found to be those that its offsets were committed with.
 Entries whose keys have moved to another processor stay in the changelog of the one that had them, and are
 left out (:mod:`airflow_kstreams.batch.growing.state_copy`).
 
-Only called after ``init_transactions`` settled what an older attempt of the task left open. The changelog
-partition has no other writer, so its high watermark is final and every committed record below it is visible.
+Only called after ``init_transactions`` settled the transactions that an older attempt of the task left open.
+The changelog partition has no other writer, so its high watermark is final and every committed record below
+it is visible.
 
 Each transaction of a task holds its changelog records and its offsets, and beside each offset the ends of the
 changelogs right before the commit. So, when no older attempt can write any more, a changelog

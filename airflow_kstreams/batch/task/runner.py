@@ -4,8 +4,8 @@ it needs.
 Steps of an attempt, in this order, which is the proof:
 
 1. ``init_transactions`` under ``<app>-<subtopology>_<group>`` fences every older attempt of the task and
-   waits until what it left open is aborted or completed. Nothing an older attempt still does can become
-   visible after this line.
+   waits until the transaction that it left open is aborted or completed. No write of an older attempt can
+   become visible after this line.
 2. Look at the lease in the ledger's tail: unless it is in force for the task's run and generation, stop;
    nothing was written (:mod:`airflow_kstreams.batch.ledger.fold`). The driver ships the task's share,
    with the stops that are frozen for the run, and they never move.
@@ -145,7 +145,7 @@ class TaskRunner:
 
 
 class TaskAttempt:
-    """One attempt; a context manager that closes its clients and aborts what is open.
+    """One attempt; a context manager that closes its clients and aborts its open transaction.
 
     :param setup: the parts that the attempt is made from.
     :param work: decides which offsets the task reads, and where reading ends.
@@ -190,7 +190,7 @@ class TaskAttempt:
             self._clients.close()
 
     def run(self) -> TaskReport:
-        """Run the five steps and return what was committed for the slice in all.
+        """Run the five steps and return the report of all that was committed for the slice.
 
         :raises KStreamsError: the error that stopped it; everything uncommitted is void.
         """

@@ -1,11 +1,11 @@
-"""Works out what one task has to do for a slice, from the share that its driver shipped and the committed
-offsets, and where its reading ends.
+"""Works out the work of one task for a slice, from the share that its driver shipped and the committed
+offsets, and the end of its reading.
 
 Rule: a task's last commit commits the stops of all of its partitions, says so beside them, and carries its
 done notification if its driver found none. So the next attempt, of Spark or of a driver, processes and closes
 nothing again. No other commit covers all stops, but for a task whose stream time advances behind them in
 several transactions (:mod:`airflow_kstreams.batch.protocol.slice.slice`), and for a task with retry topics,
-which stays at its stops, or waits for room in such a topic, and commits meanwhile what has become of parked
+which stays at its stops, or waits for room in such a topic, and meanwhile commits the results of parked
 records (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). Of such a task, and of one with nothing to
 read, whose stops begin commits, only that mark says that it is done, not the offsets.
 

@@ -2,7 +2,7 @@
 state.
 
 Only looks: it claims nothing, commits nothing and creates nothing. One module makes the checks of one kind;
-``findings`` lists them and reads what they all look at.
+``findings`` lists them and reads the facts that they all look at.
 """
 
 from __future__ import annotations

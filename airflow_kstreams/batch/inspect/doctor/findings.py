@@ -1,6 +1,6 @@
 """Runs every check of an application, and defines the findings that make up the diagnosis.
 
-The checks look at one subject, and at what was read of the cluster once for all of them.
+The checks look at one subject, and at facts of the cluster that were read once for all of them.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _findings(
 class Level(enum.Enum):
     """The severity of a finding.
 
-    An error breaks the promise, or the next run; a warning may, some day; ``OK`` is what was looked at and
-    is as it should be.
+    An error breaks the promise, or the next run; a warning may, some day; ``OK`` is a check that found
+    nothing wrong.
     """
 
     OK = "ok"

@@ -1,9 +1,8 @@
 """Tells the moment to which the state that was read belongs.
 
 Rule: the reader looks at the application twice, before it reads and after. If both looks find the same
-finished run, no run has begun between them, so no task has written state, and what was read is as that run
-left it. Else some of it may be of a run under way: of each task what it had committed when its changelog was
-read.
+finished run, no run has begun between them, so no task has written state, and all entries are as that run
+left them. Else some may be of a run under way: each task's as of its last commit when its changelog was read.
 """
 
 from __future__ import annotations

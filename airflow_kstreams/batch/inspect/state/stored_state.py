@@ -6,7 +6,7 @@ have moved to another processor. Both are what a restore does, so the same code 
 
 A partition is read to its last stable offset, and on until it ends where it was read to: what compaction
 removes in front of a reader has been replaced behind it. Its writer is one task, which commits whole
-transactions, so what was read of it is as of one of its commits.
+transactions, so the entries that were read of it are as of one of its commits.
 
 Memory is bounded: a single key leaves everything else out, and of everything one task's partition at a time
 is folded into a temporary database of SQLite, whose pages move to a nameless file of the temporary folder

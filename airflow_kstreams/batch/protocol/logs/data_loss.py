@@ -3,7 +3,7 @@
 Rule: a run never passes over a loss, and never accepts it by itself. An error names every partition of which
 something is missing, its offsets and how many records there were at most, and ends with commands in which
 only the broker's address is left to fill in; the run after them works. They are forms of ``airflow-kstreams
-reset``, whose ``--accept`` records what an operator accepts
+reset``, whose ``--accept`` records the offsets that an operator accepts
 (:mod:`airflow_kstreams.batch.evidence.moved_offsets`), and Kafka's own for topics.
 """
 

@@ -2,8 +2,8 @@
 
 Rule: to read such a topic to its end means to the high watermark asked for before reading. Under
 read_committed a reader sees nothing at or past the first open transaction, so an end of partition below that
-high watermark is not the end: the reader would miss what is committed behind the open transaction. It waits,
-bounded, then fails and says how to find the producer.
+high watermark is not the end: the reader would miss records that are committed behind the open transaction.
+It waits, bounded, then fails and says how to find the producer.
 
 The client has no call that names the producers of a partition; Kafka's own tool has. The age of an open
 transaction is that of the record at the last stable offset, which is its first in this partition.

@@ -4,14 +4,15 @@ A record whose call failed for now is parked: its copy goes into its node's retr
 task, in the transaction that releases it. So a run finishes with records parked, and the next one must know
 which tasks have some, though there is nothing else to read.
 
-Rule: every commit of a task says beside its offsets what the task has parked, node by node. Begin repeats it
-beside the offsets that it commits, and finish writes it into the ledger. A task owes the run its last
-commit if it had records parked when the run began, or has retry topics and has committed in the run: neither
-its driver nor finish takes it for done before, wherever its offsets are. Begin commits them at the stops of a
-task with nothing to read; and a task that stays at its stops for parked records commits there meanwhile.
+Rule: every commit of a task writes beside its offsets the number of records that the task has parked, node by
+node. Begin repeats it beside the offsets that it commits, and finish writes it into the ledger. A task owes
+the run its last commit if it had records parked when the run began, or has retry topics and has committed in
+the run: neither its driver nor finish takes it for done before, wherever its offsets are. Begin commits them
+at the stops of a task with nothing to read; and a task that stays at its stops for parked records commits
+there meanwhile.
 
 Invariant: the counts beside a task's offsets are as of the commit that wrote them, because it wrote both. So
-they are newer than the ledger, which has what the last finished run, or a reset, left.
+they are newer than the ledger, which has the counts that the last finished run, or a reset, left.
 
 Crash argument: the counts and the records they count are in one transaction. Where they are not known,
 because there was no room for them or an operator set the offsets of an unfinished run, the task counts as one

@@ -324,8 +324,9 @@ def _foreign(
 ) -> Folded:
     """Read a slice in the spec's bare format: keys parsed against the topology's own topic names.
 
-    The topic may hold anything else: what is not written exactly as the format says is ignored. So are the
-    records that the engine's own runs left there: only the engine's own markers say how far those came.
+    The topic may hold other records, too: one that is not written exactly as the format says is ignored. So
+    are the records that the engine's own runs left there: only the engine's own markers say how far those
+    came.
     """
     stops: dict[TopicPartition, int] = {}
     notifications: dict[tuple[TopicPartition, TopicPartition], int] = {}

@@ -6,9 +6,9 @@ policy. Nothing is ever skipped silently: a start outside the log is an error, a
 read, if nothing says how far. ``evidence/prior_runs.py`` gathers what earlier runs left; ``data_loss.py``
 words each loss.
 
-Rule of the stop: the ends of the logs (E) are read first, and what comes after them belongs to the next run.
-An end is the last stable offset, after a bounded wait for it to reach the high watermark that was read first
-(a commit returns before its markers are written). Then, by ``autostop.at``:
+Rule of the stop: the ends of the logs (E) are read first, and records that come after them belong to the next
+run. An end is the last stable offset, after a bounded wait for it to reach the high watermark that was read
+first (a commit returns before its markers are written). Then, by ``autostop.at``:
 
 - ``eol``: ``[committed, E)``.
 - ``interval_end``: up to the first committed record that is dated at or past the cut, the end of the run's
@@ -273,8 +273,8 @@ def find_unfit(
     """Return losses for the partitions in which a new slice must not start: at offsets that ledger or
     changelogs contradict, or at records that are gone.
 
-    What would be lost at an offset that was rolled back does not matter: it was read. An offset beyond the
-    log's end is named as what it is, truncation.
+    Records behind an offset that was rolled back are no loss: they were read. An offset beyond the log's end
+    is named as a truncation.
 
     :param bounds: bounds of the partitions whose slice starts at the committed offset.
     :param ahead: losses found in changelogs that know of later commits; where the ledger knows of them, too,
@@ -282,7 +282,7 @@ def find_unfit(
     """
     inside = {tp: at for tp, at in prior.committed.items() if tp in bounds and at.offset <= bounds[tp].high}
     if prior.no_slice or prior.reset_by_hand:
-        # What begun runs, whose slice is lost, have committed is refused as that, or was accepted by hand.
+        # Offsets of begun runs whose slice is lost are refused as a lost slice, or were accepted by hand.
         inside = {tp: at for tp, at in inside.items() if facts.ledger.is_finished(prior.run_of(tp))}
     back = find_rolled_back(facts.application_id, facts.ledger, inside, {tp.topic for tp in bounds})
     named = {tp for loss in back for tp in loss.partitions}

@@ -7,10 +7,10 @@ The broker answers ``offsets_for_times`` from all that is in the log, so from ab
 transaction markers, too, which are dated when they were written. The answer is therefore where to look, and
 never the cut itself: that is the first record that a reader of committed records sees.
 
-Rule for what lies behind a cut: a log need not be in the order of its times, so records that are dated before
+Rule for records behind a cut: a log need not be in the order of its times, so records that are dated before
 the cut may lie behind the first one that is dated past it, or arrive once the run has begun. They belong to
 the next run, in the order of their log, and each node there takes them or drops them as late by its window's
-own grace; what is dropped is counted at the node. Begin looks from the cut to the end of the log and counts
+own grace; the dropped ones are counted at the node. Begin looks from the cut to the end of the log and counts
 those that lie there, so that a run says for how many records its results may still change. The number decides
 nothing: it is frozen with the slice, and a look that would take too long ends early and says so.
 """

@@ -1,6 +1,5 @@
 """Freezes the moment to which the end of a run brings stream time; rule and crash argument:
 :mod:`airflow_kstreams.batch.protocol.slice.slice`.
-:mod:`airflow_kstreams.batch.protocol.slice.slice`.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def bounded_end_of_run(
     prior: PriorRuns,
 ) -> tuple[EndOfRun | None, tuple[str, ...]]:
     """Bring stream time no further past the newest record than ``max.timestamp.ahead.ms``, where the end of
-    the run goes by its driver's clock: what came later would be late if the clock is ahead.
+    the run goes by its driver's clock: if that clock is ahead, records that come later would be late.
 
     The newest record is that of the slice, if one is dated that near to the moment, else that of earlier
     runs: a slice without such a record is not read to its end here, so its own records count in the next

@@ -167,7 +167,6 @@ class CoordinatorLease:
         :raises RunSupersededError: another driver owns the slice.
         :raises TaskFencedError: another coordinator has claimed the id meanwhile, perhaps only to look;
             :meth:`reclaim` tells. Whether the records were written is not known.
-            :meth:`reclaim` tells, and nothing of what was decided may be taken for written or not written.
         :raises KafkaClientError: the client failed, and the outcome may be unknown.
         """
         with self._session.writing:
