@@ -195,6 +195,7 @@ class BoundSerde:
             **self._conf(),
             "auto.register.schemas": definition.auto_register_schemas and not definition.use_latest_version,
         }
+        self._refuse_missing_reference()
         try:
             self._serializer = self._format.serializer(self._client, conf)
         except Exception as error:
@@ -203,6 +204,7 @@ class BoundSerde:
 
     def _make_deserializer(self) -> Deserializer:
         conf = {**self._conf(), "schema.id.deserializer": _read_id}
+        self._refuse_missing_reference()
         try:
             self._deserializer = self._format.deserializer(self._client, conf)
         except Exception as error:
@@ -264,6 +266,22 @@ class BoundSerde:
         if schema.schema_type not in (None, self._format.type):
             return f"schema {schema_id} is of type {schema.schema_type}, expected {self._format.type}"
         return None
+
+    def _refuse_missing_reference(self) -> None:
+        """Refuse a text that is no whole schema, before it is registered."""
+        definition = self._definition
+        try:
+            missing = self._format.missing_reference(latest=definition.use_latest_version)
+        except Exception as error:
+            raise self._refused_schema(error) from error
+        if missing is not None:
+            raise ConfigError(
+                f"the schema given to the serde {definition.id} refers to {missing!r:.200}, which its text "
+                "does not define",
+                fix="correct the reference, or put what it refers to into the text; or register the schema "
+                "with its references, and leave the text out: "
+                f"registry.{self._format.name}(use_latest_version=True)",
+            )
 
     def _refused_schema(self, error: Exception) -> KStreamsError:
         if isinstance(error, ImportError):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
+from airflow_kstreams.kafka.schema_registry.references import missing_in_avro, missing_in_json_schema
 from airflow_kstreams.streams.plan import decode_json
 
 if TYPE_CHECKING:
@@ -58,6 +59,14 @@ class SchemaFormat(ABC):
     def has_schema(self) -> bool:
         """Whether values can be written; without a schema they can only be read."""
         return True
+
+    def missing_reference(self, *, latest: bool) -> str | None:
+        """Return what the given schema refers to and does not define, None if there is nothing of the kind.
+
+        :param latest: whether values are read and written by the newest registered schema.
+        :raises Exception: the schema is not valid.
+        """
+        return None
 
     @property
     @abstractmethod
@@ -130,6 +139,10 @@ class AvroFormat(_JsonFormat):
         """Whether logical types are left as they are."""
         return () if self.logical_types else ("no logical types",)
 
+    def missing_reference(self, *, latest: bool) -> str | None:
+        """Return the first name that the text does not define; confluent-kafka parses it in any case."""
+        return None if self.schema is None else missing_in_avro(self.schema)
+
     @property
     def record_name(self) -> str | None:
         """The full name of a record, enumeration or fixed type."""
@@ -180,6 +193,10 @@ class JsonSchemaFormat(_JsonFormat):
     type: ClassVar[str] = "JSON"
     name: ClassVar[str] = "json_schema"
     library: ClassVar[str] = "confluent_kafka.schema_registry.json_schema"
+
+    def missing_reference(self, *, latest: bool) -> str | None:
+        """Return the first reference to what the text does not hold."""
+        return None if self.schema is None or latest else missing_in_json_schema(self.schema)
 
     @property
     def record_name(self) -> str | None:

@@ -215,7 +215,7 @@ def test_schema_is_refused_with_the_users_line_when_it_is_no_json() -> None:
 
 
 def test_schema_is_refused_by_the_task_when_it_is_no_avro() -> None:
-    serde = new_registry().avro('{"type": "recrd", "name": "Flight"}').bound("flights", "value")
+    serde = new_registry().avro('{"type": "enum", "name": "Flight"}').bound("flights", "value")
     with pytest.raises(ConfigError, match=r"the schema of the serde avro\(Flight, .*\) is not valid: "):
         serde.serialize({})
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference
 from confluent_kafka.schema_registry.avro import AvroSerializer
 
 from airflow_kstreams.kafka import schema_registry
@@ -16,13 +17,15 @@ from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.kafka.schema_registry.avro_writing import FittingSerializer
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 from airflow_kstreams.streams.serde.base import Serde
-from tests.support.kafka.registries import FLIGHT, FLIGHT_JSON, message_class, new_registry
+from tests.support.kafka.registries import FLIGHT, FLIGHT_JSON, message_class, new_registry, register
 from tests.support.remedies import walked
 
 MakeSerde = Callable[[SchemaRegistry], Serde]
 UA = {"carrier": "UA"}
 AIRPORT = message_class("Airport")
-BROKEN = json.dumps({"type": "recrod", "name": "Flight", "fields": []})
+CARRIER = json.dumps(
+    {"type": "record", "name": "demo.Carrier", "fields": [{"name": "code", "type": "string"}]}
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +34,34 @@ def _unconfigured() -> Iterator[None]:
     schema_registry.configure({})
 
 
-def referring(definitions: dict[str, Any]) -> str:
+def referring(definitions: dict[str, Any], to: str = "#/$defs/carrier") -> str:
     """Return a JSON Schema that refers to a carrier."""
-    refers = {"carrier": {"$ref": "#/$defs/carrier"}}
+    refers = {"carrier": {"$ref": to}}
     return json.dumps({"title": "Flight", "type": "object", "properties": refers, "$defs": definitions})
+
+
+WHOLE_JSON = referring({"carrier": {"type": "string"}})
+
+
+def flying(kind: str, carrier: Any = "string") -> str:
+    """Return an Avro schema of flights with carriers of a type."""
+    return json.dumps({"type": kind, "name": "Flight", "fields": [{"name": "carrier", "type": carrier}]})
+
+
+def registered(registry: SchemaRegistry, text: str, kind: str) -> SchemaRegistry:
+    """Return the registry in which a schema is the newest of flights."""
+    register(registry, "flights-value", text, kind)
+    return registry
+
+
+def with_carrier(registry: SchemaRegistry, kind: str, name: str) -> SchemaRegistry:
+    """Return the registry in which the schema of flights refers to a schema of carriers of its own."""
+    avro = kind == "AVRO"
+    register(registry, "carrier", CARRIER if avro else '{"type": "string"}', kind)
+    text = flying("record", name) if avro else referring({}, name)
+    flight = Schema(text, kind, [SchemaReference(name, "carrier", 1)])
+    registry.client().register_schema("flights-value", flight)
+    return registry
 
 
 SERDES = [
@@ -64,15 +91,47 @@ SERDES = [
     ),
     walked(
         "binding.BoundSerde._refused_schema",
-        lambda registry: registry.avro(BROKEN),
+        lambda registry: registry.avro('{"type": "array"}'),
         lambda registry: registry.avro(FLIGHT),
         UA,
     ),
     walked(
         "binding.BoundSerde._registry_fault",
-        lambda registry: registry.json_schema(referring({})),
-        lambda registry: registry.json_schema(referring({"carrier": {"type": "string"}})),
+        lambda registry: registered(registry, referring({}), "JSON").json_schema(use_latest_version=True),
+        lambda registry: registered(registry, WHOLE_JSON, "JSON").json_schema(use_latest_version=True),
         UA,
+    ),
+    *(
+        walked("binding.BoundSerde._refuse_missing_reference", *way)
+        for way in (
+            (
+                lambda registry: registry.avro(flying("recrod")),
+                lambda registry: registry.avro(FLIGHT),
+                UA,
+            ),
+            (
+                lambda registry: registry.avro(flying("record", "demo.Carrier")),
+                lambda registry: registry.avro(flying("record", json.loads(CARRIER))),
+                {"carrier": {"code": "UA"}},
+            ),
+            (
+                lambda registry: registry.avro(flying("record", "demo.Carrier"), use_latest_version=True),
+                lambda registry: with_carrier(registry, "AVRO", "demo.Carrier").avro(use_latest_version=True),
+                {"carrier": {"code": "UA"}},
+            ),
+            (
+                lambda registry: registry.json_schema(referring({})),
+                lambda registry: registry.json_schema(WHOLE_JSON),
+                UA,
+            ),
+            (
+                lambda registry: registry.json_schema(referring({}, "carrier.json")),
+                lambda registry: with_carrier(registry, "JSON", "carrier.json").json_schema(
+                    use_latest_version=True
+                ),
+                UA,
+            ),
+        )
     ),
 ]
 
