@@ -3,20 +3,20 @@ coordinator can take.
 
 One loop serves all reads that end. Rule: ``[from, to)`` of every partition, no more. A partition is read to
 its end when a record at or past ``to - 1`` came, or an end of partition at or past ``to``: offsets have gaps
-(compaction, transactions), so records alone cannot tell. What ends first is paused, so that it is not fetched
-while others are waited for.
+(compaction, transactions), so records alone do not prove the end. A partition that ends first is paused, so
+that it is not fetched while the read waits for others.
 
-A caller that needs whole transactions asks for them: the read then goes on until the reader says that it is
-at an end at or past ``to``, because what was fetched last may be the first part of a transaction that came
-meanwhile. Records past ``to`` are given then, too.
+A caller that needs whole transactions asks for them: the read then goes on until the reader reports an end of
+partition at or past ``to``, because the last fetched records may be the first part of a transaction that came
+meanwhile. Records past ``to`` are yielded then, too.
 
-Every fetch is given to the caller, the empty ones as well, so that a caller with a bound of its own can
-:meth:`BoundedRead.stop`. The reader is left without an assignment, for assigned partitions would go on being
-fetched in the background; after an error it keeps one.
+Every fetch is yielded to the caller, the empty ones as well, so that a caller with a bound of its own can
+:meth:`BoundedRead.stop`. The read ends without an assignment of the reader, for assigned partitions would go
+on being fetched in the background; after an error the assignment stays.
 
-The coordinator writes what is committed at once as one batch of its own topic, and refuses what does not fit
-there (about 1 MB): 3,400 offsets with 298 bytes beside each do not. Several requests of one transaction are
-seen together, because the transaction commits them together.
+The coordinator writes the offsets of one request as one batch of its own topic, and refuses a request that
+does not fit there (about 1 MB): 3,400 offsets with 298 bytes beside each do not. Several requests of one
+transaction become visible together, because the transaction commits them together.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from typing import Literal
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
 from airflow_kstreams.streams.ports import Clock, CommittedOffset, Fetched, ReaderPort, Record, TopicPartition
 
-#: Offsets of one request; committed ones are asked for in such portions, too.
+#: Most offsets of one request, to commit them or to ask for committed ones.
 PORTION_OFFSETS = 1_000
-#: Bytes of one request, half of what the smallest coordinator takes.
+#: Most bytes of one request, half of what the smallest coordinator takes.
 PORTION_BYTES = 500_000
-#: Of an offset beside topic and metadata, as the coordinator keeps it.
+#: Bytes of an offset in the coordinator's batch, without topic and metadata.
 _OVERHEAD_BYTES = 64
 _FETCH_RECORDS = 10_000
 _FETCH_SECONDS = 0.2
-#: Longer than any wait for an open transaction: a reader that waits for one at the end hears nothing.
+#: Seconds without a record or an end of partition after which a read fails: longer than any wait for an open
+#: transaction, during which a reader gets nothing.
 _SILENCE_SECONDS = 35.0
 #: Partition -> (from, to), half open.
 Spans = Mapping[TopicPartition, tuple[int, int]]
@@ -46,16 +47,18 @@ Records = Mapping[TopicPartition, Sequence[Record]]
 
 
 class BoundedRead:
-    """One read; iterate over it once. Nothing is asked of the reader when there is nothing to read.
+    """One read; iterate over it once. It leaves the reader alone when there is nothing to read.
 
-    :param reader: what it was assigned before is lost.
-    :param spans: the offsets to read; a span whose end is not past its start is left out.
-    :param clock: the machine's unless given.
-    :param max_records: largest number of records of one fetch.
+    :param reader: reader to use; its assignment is replaced.
+    :param spans: partition -> (offset of the first record, offset after the last one); a span whose end is
+        not past its start is left out.
+    :param clock: clock for waits; None for the machine's.
+    :param max_records: most records of one fetch.
     :param poll_seconds: longest wait of one fetch.
-    :param whole_transactions: read on until an end of partition, see above.
-    :ivar positions: offset to read next, by partition.
-    :ivar ends: where the reader last found an end of partition.
+    :param patience: bound of the wait.
+    :param whole_transactions: True to read on until an end of partition, see above.
+    :ivar positions: partition -> offset of the next record to read.
+    :ivar ends: partition -> the last end of partition that the reader reported.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class BoundedRead:
 
     @property
     def waiting(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are not read to their end."""
+        """The partitions that are not yet read to their end."""
         return tuple(self._waiting)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
@@ -95,9 +98,9 @@ class BoundedRead:
         self._waiting.clear()
 
     def __iter__(self) -> Iterator[Records]:
-        """Fetch until every partition is at its end; the records of each fetch.
+        """Fetch until every partition is at its end, and yield the records of each fetch.
 
-        :raises KStreamsError: the patience is over; by default a KafkaClientError.
+        :raises KStreamsError: the wait was longer than the patience; by default a KafkaClientError.
         """
         if not self._waiting:
             return
@@ -110,7 +113,7 @@ class BoundedRead:
         self._reader.assign({})
 
     def _taken(self, fetched: Fetched) -> Records:
-        """Move on, and leave out what lies past the ends."""
+        """Move the positions on, and return the fetched records without those past the ends."""
         taken: dict[TopicPartition, Sequence[Record]] = {}
         finished: list[TopicPartition] = []
         for tp, stop in self._waiting.items():
@@ -132,7 +135,7 @@ class BoundedRead:
         return taken
 
     def _refuse_to_wait(self, fetched: Fetched, since: float) -> float:
-        """Bound the wait, and return what it is counted from."""
+        """Bound the wait, and return the monotonic time, in seconds, from which it counts."""
         now, patience = self._monotonic(), self._patience
         if patience.since != "start" and (fetched.records or (fetched.ends and patience.since == "anything")):
             return now
@@ -157,11 +160,11 @@ def unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaCli
 class Patience:
     """Bounds the wait of a read.
 
-    :param seconds: the longest wait.
-    :param since: the moment that it counts from: the last record or end of partition, the last record, or the
+    :param seconds: longest wait.
+    :param since: the event from which it counts: the last record or end of partition, the last record, or the
         start of the read.
-    :param error: builds the error, given the partitions that are not read to their end and the seconds that
-        were waited; None: the read ends there, incomplete.
+    :param error: function that builds the error, given the partitions that are not read to their end and the
+        seconds of the wait; None for a read that ends there, incomplete.
     """
 
     seconds: float = _SILENCE_SECONDS

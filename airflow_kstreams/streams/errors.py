@@ -46,7 +46,7 @@ from typing import Any, ClassVar
 
 from airflow_kstreams.streams.naming import permissions
 
-#: Starts a line that carries an error, as :meth:`KStreamsError.to_dict` in JSON, from one process to another.
+#: Beginning of a line that carries an error, :meth:`KStreamsError.to_dict` in JSON, to another process.
 ERROR_MARKER = "KSTREAMS-ERROR "
 
 
@@ -60,7 +60,7 @@ class KStreamsError(Exception):
         none is on it.
     """
 
-    #: Whether a retry without a change can succeed.
+    #: True if a retry without a change can succeed.
     retriable: ClassVar[bool] = True
     cause: str = field(kw_only=False)
     fix: str = ""
@@ -90,7 +90,7 @@ class KStreamsError(Exception):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether a retry without a change can succeed."""
+        """True if a retry without a change can succeed."""
         return type(self).retriable
 
 
@@ -101,7 +101,7 @@ class ConfigError(KStreamsError):
 
 
 class MissingExtraError(ConfigError, ImportError):
-    """Something is not installed that comes with an extra of this package; one line, as an import's error."""
+    """A library is not installed that comes with an extra of this package; one line, as an import's error."""
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.fix}"
@@ -133,8 +133,8 @@ class RecordError(KStreamsError):
     :param partition: partition of the record.
     :param offset: offset of the record, -1 when it has none yet.
     :param node: name of the topology node at which it failed.
-    :param contents: why the broker refused records for their size or time, by what identifies each; empty
-        for any other error.
+    :param contents: id of a record's content that the broker refused for its size or time -> the reason;
+        empty for any other error.
     """
 
     topic: str
@@ -150,7 +150,7 @@ def record_refused(
     """Return the error of a record that the client or the broker refuses for itself, e.g. for its size.
 
     :param topic: topic of the record.
-    :param partition: partition of the record, -1 if none was chosen yet.
+    :param partition: partition of the record; -1 if none was chosen yet.
     :param why: Kafka's name of the error, and the fault.
     :param contents: as for :class:`RecordError`.
     """
@@ -301,8 +301,8 @@ class KafkaClientError(KStreamsError):
     """The Kafka client reported an error.
 
     :param code: the client's name of the error, e.g. ``_TRANSPORT``.
-    :param retriable_code: whether the client says that a retry can help.
-    :param fatal: whether the client instance is unusable from now on.
+    :param retriable_code: True if a retry can help, according to the client.
+    :param fatal: True if the client instance is unusable from now on.
     """
 
     code: str
@@ -311,7 +311,7 @@ class KafkaClientError(KStreamsError):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether a retry without a change can succeed.
+        """True if a retry without a change can succeed.
 
         It can if the client says so, and if the error was fatal: that ends only one client instance, and
         every attempt makes new ones.
@@ -363,7 +363,7 @@ class ReportedError(KStreamsError):
     JSON.
 
     :param error_type: the error's class in that process.
-    :param retriable_there: whether that process says that a retry can help.
+    :param retriable_there: True if a retry can help, according to that process.
     :param trace: traceback through the user's functions in that process.
     """
 
@@ -372,7 +372,7 @@ class ReportedError(KStreamsError):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether a retry without a change can succeed."""
+        """True if a retry without a change can succeed."""
         return self.retriable_there
 
     def __str__(self) -> str:
@@ -415,17 +415,20 @@ def unwritable(
 ) -> ConfigError:
     """Describe a file of the user's that cannot be written.
 
-    :param error: the system's.
+    :param path: path of the file.
+    :param error: the system's error.
+    :param fix: the remedy.
     """
     return ConfigError(f"{str(path)!r} cannot be written: {error.strerror}", fix=fix)
 
 
 def require(extra: str, *modules: str, what: str) -> None:
-    """Check that modules are installed, without importing them (of a nested one, the packages above it are).
+    """Check that modules are installed, without importing them; packages above a nested module are imported.
 
-    :param extra: brings them.
-    :param what: needs them.
-    :raises MissingExtraError: one is not there.
+    :param extra: name of the extra of this package that installs them.
+    :param modules: names of the modules.
+    :param what: the part that needs them, for the message.
+    :raises MissingExtraError: a module is not installed.
     """
     for module in modules:
         try:

@@ -4,11 +4,11 @@ decoder of msgspec.
 A plan holds topics, subtopologies and stores under the application's real topic names, as the run protocol
 needs them, and no function. ``batch/`` works from plans only, so it never loads user code.
 
-Rule of decoders: one thread at a time makes one. msgspec finds out how a type is read when the type is first
-decoded, and keeps with the type what it has found before that is whole, so that types may refer to
-themselves. Another thread that decodes the type meanwhile takes what is not whole: the process dies of a
-segmentation fault (msgspec 0.22; seen in a driver two of whose jobs ended at the same moment). A decoder that
-is made already is safe in any number of threads.
+Rule of decoders: one thread at a time makes one. msgspec analyses a type when it is first decoded, and stores
+the analysis with the type before it is complete, so that types may refer to themselves. Another thread that
+decodes the type meanwhile takes the incomplete analysis: the process dies of a segmentation fault (msgspec
+0.22; seen in a driver two of whose jobs ended at the same moment). A finished decoder is safe in any number
+of threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from airflow_kstreams.streams.naming.commands import reset_command, start_over_f
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 T = TypeVar("T")
-#: When the windows of a fold are given: as they change, when they close, or also at the end of each run.
+#: The time at which a fold emits its windows: at each change, when they close, or also at the end of each
+#: run.
 GivenAt = Literal["change", "close", "run end"]
 
 #: Making a decoder may run annotations, which may make decoders.
@@ -39,8 +40,8 @@ def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]: ...
 def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """Return a decoder of JSON.
 
-    :param kind: what it returns: any type that msgspec knows.
-    :raises TypeError: msgspec does not know it.
+    :param kind: type of the decoder's results: any type that msgspec knows.
+    :raises TypeError: msgspec does not know the type.
     """
     with _lock:
         return msgspec.json.Decoder(kind)
@@ -53,8 +54,8 @@ def msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]: ...
 def msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     """Return a decoder of MessagePack.
 
-    :param kind: what it returns: any type that msgspec knows.
-    :raises TypeError: msgspec does not know it.
+    :param kind: type of the decoder's results: any type that msgspec knows.
+    :raises TypeError: msgspec does not know the type.
     """
     with _lock:
         return msgspec.msgpack.Decoder(kind)
@@ -67,8 +68,8 @@ def decode_json(data: bytes | str, kind: Any = Any) -> Any: ...
 def decode_json(data: bytes | str, kind: Any = Any) -> Any:
     """Decode JSON.
 
-    :param kind: what to return, of a type that lives as long as the process.
-    :raises msgspec.MsgspecError: it is none, or not of that kind.
+    :param kind: type of the result; it is kept as long as the process lives.
+    :raises msgspec.MsgspecError: the data is no JSON, or not of this type.
     """
     return _json_decoder_of(kind).decode(data)
 
@@ -80,9 +81,9 @@ def convert(data: object, kind: Any, *, strict: bool = True) -> Any: ...
 def convert(data: object, kind: Any, *, strict: bool = True) -> Any:
     """Turn plain lists, dicts, texts and numbers into a type.
 
-    :param kind: what to return, of a type that lives as long as the process.
-    :param strict: whether a text is no number.
-    :raises msgspec.ValidationError: it is not of that kind.
+    :param kind: type of the result; it is kept as long as the process lives.
+    :param strict: True refuses a text in the place of a number; False converts it.
+    :raises msgspec.ValidationError: the data is not of this type.
     """
     _json_decoder_of(kind)
     return msgspec.convert(data, kind, strict=strict)
@@ -104,16 +105,18 @@ _LENGTH_BYTES = 4
 
 
 class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """The keys of a changelog's entries: which processor an entry belongs to (``docs/growing.md``).
+    """The form of the keys of a changelog's entries, from which an entry's processor follows
+    (``docs/growing.md``).
 
-    Rule: an entry can follow its key to another processor only if the key's partition can be told from the
+    Rule: an entry can follow its key to another processor only if the partition can be computed from the
     entry's own key: where records have their own key in the store, and its serde writes the bytes that it
-    read. A plan says so of each changelog, or why not.
+    read. A plan has this form for each changelog, or the reason why there is none.
 
-    :param unfit: why a key's partition cannot be told from them; empty if it can.
-    :param suffix: how many bytes stand behind those that decide the partition: windows, times, numbers.
-    :param parked: whether they are those of a retry topic.
-    :param prefixed: whether they begin with the length of the bytes that decide the partition, and these.
+    :param unfit: reason why the partition cannot be computed from an entry's key; empty if it can.
+    :param suffix: number of bytes behind those that decide the partition: windows, times, numbers.
+    :param parked: True for the keys of a retry topic.
+    :param prefixed: True if keys begin with the length of the bytes that decide the partition, then these
+        bytes.
     """
 
     unfit: str = ""
@@ -122,10 +125,10 @@ class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     prefixed: bool = False
 
     def placing(self, key: bytes) -> bytes | None:
-        """Return the bytes that decide the partition of an entry's records; None of a record without a key,
-        which may lie anywhere.
+        """Return the bytes that decide the partition of an entry's records; None if these have no key, and
+        so may lie in any partition.
 
-        :param key: of the changelog's record.
+        :param key: key of the changelog's record.
 
         >>> EntryKeys(suffix=8).placing(b"JFK" + bytes(8))
         b'JFK'
@@ -146,10 +149,11 @@ class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The stream time to which the end of a run brings a subtopology (``stream.time.advance``), as computed
     by :mod:`airflow_kstreams.streams.topology.time_limits`.
 
-    :param behind_ms: its distance to the run's moment: the time that nodes upstream may hold back.
-    :param by_name: topics and nodes that may give records dated before any moment; stream time is advanced
-        only if ``stream.time.advance.also`` names all of them.
-    :param windowed: whether a fold by windows, or a join of streams, depends on it.
+    :param behind_ms: milliseconds by which it lies behind the time of the run's end, since nodes upstream may
+        hold results back for so long.
+    :param by_name: topics and nodes that may give records of any date; stream time is advanced only if
+        ``stream.time.advance.also`` names all of them.
+    :param windowed: True if a fold by windows, or a join of streams, depends on it.
     """
 
     behind_ms: int = 0
@@ -158,11 +162,13 @@ class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class UnnamedStore(msgspec.Struct, frozen=True, array_like=True):
-    """A store that has no name of the user's, but one of what it is (``streams/kstream/lasting_names.py``).
+    """A store that the user gave no name, so that its name is made of the topics that it is made of
+    (``streams/kstream/lasting_names.py``).
 
-    :param kind: of the operator that keeps it.
-    :param reads: what that reads.
-    :param pin: the argument with which the user gives it the name that it has.
+    :param kind: kind of the operator that keeps it, e.g. ``count``.
+    :param reads: topics that the operator reads.
+    :param pin: argument with which the user gives the store the name that it has, e.g.
+        ``store="orders-count"``.
     """
 
     kind: str
@@ -171,7 +177,7 @@ class UnnamedStore(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def family(self) -> str:
-        """``join``, ``table``, or ``fold``: operators of other families keep nothing alike."""
+        """``join``, ``table``, or ``fold``: stores of different families hold different entries."""
         if "join" in self.kind:
             return "join"
         return "table" if self.kind in ("table", "to-table") else "fold"
@@ -182,20 +188,21 @@ class UnnamedStore(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GivenWindows(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The moments at which the windows in a store reach readers.
+    """The times at which the windows in a store reach readers.
 
-    :param at: when they are given.
-    :param may_go: whether one may be deleted before it closes.
+    :param at: the time at which the fold emits them.
+    :param may_go: True if a window may be deleted before it closes.
     """
 
     at: GivenAt
     may_go: bool = False
 
     def goes_on_as(self, other: GivenWindows) -> bool:
-        """Whether a later version may go on with the state of this one.
+        """Return True if a later version of the topology may go on with the state of this one.
 
-        Windows that wait for their close are given by what waits for it alone. One that readers know already
-        must be taken back when it goes, and what begins to wait does not know which those are.
+        Only a node that waits for windows to close emits those that are held back. A window that readers
+        know already must be taken back when it is deleted, and a node that begins to wait does not know
+        which windows readers know.
         """
         if self.at == other.at:
             return True
@@ -220,15 +227,15 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param changelog_configs: the user's settings of a changelog topic, by topic; absent if none.
     :param state_kinds: changelog topic -> meaning of its entries: the kind of store, and the windows of the
         fold.
-    :param given_windows: changelog topic of a fold by windows -> when these are given.
+    :param given_windows: changelog topic of a fold by windows -> the times at which these are emitted.
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
-    :param entry_keys: changelog topic -> what is known of the keys of its entries.
-    :param key_suffixes: source topic -> how many bytes at the end of its keys do not decide their partition;
-        absent if all do.
+    :param entry_keys: changelog topic -> form of the keys of its entries.
+    :param key_suffixes: source topic -> number of bytes at the end of its keys that do not decide their
+        partition; absent if all bytes do.
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
-    :param unnamed: changelog topic -> what its store is; of stores that the user gave no name.
+    :param unnamed: changelog topic of a store that the user gave no name -> the store's kind and topics.
     :param calling: names of its asynchronous nodes, in build order.
     """
 
@@ -253,7 +260,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
 def refuse_unknown_subtopology(application_id: str, subtopology: int, known: Collection[int]) -> None:
     """Refuse the id of a subtopology that an application's topology does not have.
 
-    :param known: ids that it has.
+    :param known: ids of the application's subtopologies.
     :raises ConfigError: the id is not among them.
     """
     if subtopology not in known:
@@ -276,7 +283,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         together.
     :param patterns: placeholder of a source's pattern among the topics -> the matching topics in its place;
         empty until a run begins. See ``streams/topic_patterns.py``.
-    :param gives_up: whether some node sends records to the dead-letter topic after their last call.
+    :param gives_up: True if some node sends records to the dead-letter topic after their last call.
     """
 
     application_id: str
@@ -317,7 +324,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reads(self, topics: Collection[str]) -> bool:
-        """Return whether a run of the topology may have read exactly these input topics: all named ones, and
+        """Return True if a run of the topology may have read exactly these input topics: all named ones, and
         some that match each pattern.
         """
         matched = {name for matches in self.patterns.values() for name in matches}
@@ -369,7 +376,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stateful(self) -> bool:
-        """Whether some subtopology keeps state."""
+        """True if some subtopology keeps state."""
         return any(sub.stores for sub in self.subtopologies)
 
     @property

@@ -30,7 +30,7 @@ class TopicPartition(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset with its metadata string (at most 4096 bytes)."""
+    """A committed offset, the next one to read, with its metadata string (at most 4096 bytes)."""
 
     offset: int
     metadata: str = ""
@@ -55,6 +55,9 @@ class Record(Protocol):
 class TopicDescription:
     """The broker's description of a topic; ``topic_id`` changes when a topic is deleted and created again.
 
+    :param name: name of the topic.
+    :param topic_id: Kafka's id of the topic, as text.
+    :param partitions: number of its partitions.
     :param replicas: number of replicas of the partition with the fewest.
     """
 
@@ -66,7 +69,13 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic to create. ``replication_factor`` -1 means the broker's default."""
+    """A topic to create.
+
+    :param name: name of the topic.
+    :param partitions: number of its partitions.
+    :param replication_factor: number of replicas; -1 for the broker's default.
+    :param configs: setting -> value, by Kafka's names.
+    """
 
     name: str
     partitions: int
@@ -104,8 +113,8 @@ class TopicLimits(NamedTuple):
     """Limits of the records that a topic takes.
 
     :param max_bytes: the largest batch that the topic takes.
-    :param before_ms: the topic refuses records that are dated more milliseconds before the broker's time.
-    :param after_ms: the topic refuses records that are dated more milliseconds after the broker's time.
+    :param before_ms: most milliseconds by which a record may be dated before the broker's time.
+    :param after_ms: most milliseconds by which a record may be dated after the broker's time.
     """
 
     max_bytes: int
@@ -114,10 +123,12 @@ class TopicLimits(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The result of one poll: records per partition in offset order, and the partitions found at their end.
+    """The result of one poll.
 
-    An end is the offset after the last one that this reader can read now; under read_committed the last
-    stable offset, past any transaction markers and aborted records before it.
+    :param records: partition -> its records, in offset order.
+    :param ends: partition found at its end -> the offset after the last one that this reader can read now;
+        under read_committed the last stable offset, past any transaction markers and aborted records before
+        it.
     """
 
     records: Mapping[TopicPartition, Sequence[Record]]
@@ -154,7 +165,7 @@ class WriterPort(Protocol):
     def produce(self) -> Callable[..., None]: ...
     @property
     def suspect(self) -> bool:
-        """Whether a commit, abort or offset call failed or may have been repeated: never use it again."""
+        """True if a commit, abort or offset call failed or may have been repeated: never use it again."""
         ...
 
     def init_transactions(self) -> None: ...
@@ -178,14 +189,14 @@ class AdminPort(Protocol):
         ...
 
     def topic_configs(self, names: Collection[str]) -> TopicConfigs:
-        """Return the settings of topics that are in force, by Kafka's names, in one request.
+        """Return the effective settings of topics, by Kafka's names, in one request.
 
         :raises KafkaClientError: the broker did not answer, or could not for now.
         """
         ...
 
     def broker_configs(self) -> dict[str, str]:
-        """Return the settings in force of one broker, by Kafka's names.
+        """Return the effective settings of one broker, by Kafka's names.
 
         :raises KafkaClientError: among others, this user may not see them.
         """
@@ -196,10 +207,10 @@ class AdminPort(Protocol):
         ...
 
     def create_partitions(self, topic: str, count: int) -> None:
-        """Give a topic more partitions and wait until they have leaders; a topic that has so many is left
-        alone, as after a request whose answer was lost.
+        """Give a topic more partitions and wait until they have leaders; a topic that has ``count`` already
+        is left alone, as after a request whose answer was lost.
 
-        :param count: the number of partitions then.
+        :param count: number of partitions after the request.
         :raises KafkaClientError: there is no such topic, it has more partitions, or the broker refuses.
         """
         ...
@@ -249,8 +260,11 @@ class ClusterPort(Protocol):
     ) -> WriterPort:
         """Make a writer.
 
-        :param limits: of each topic that it writes: the writer takes the largest record that any of them
-            takes, and its batches are no larger than all of them take. The client's own limits unless given.
+        :param transactional_id: id for transactions; None for a writer without transactions.
+        :param transaction_timeout_ms: milliseconds after which the broker aborts a transaction.
+        :param limits: topic that the writer writes -> its limits: the writer takes the largest record that
+            any of them takes, and its batches are small enough for all of them. None for the client's own
+            limits.
         """
         ...
 
@@ -265,5 +279,5 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
 
-#: Anything JSON can hold.
+#: Any value that JSON can hold.
 Json = Any

@@ -25,11 +25,11 @@ T = TypeVar("T")
 class Setting:
     """One application setting.
 
-    :param default: used when the user gives nothing.
+    :param default: value of a setting that the user does not give.
     :param kind: ``int``, ``float``, ``str``, or the tuple of allowed strings.
     :param minimum: smallest allowed number.
     :param maximum: largest allowed number; None for any.
-    :param doc: unit, meaning, and why the default is what it is.
+    :param doc: unit, meaning, and the reason for the default.
     """
 
     default: Any
@@ -51,7 +51,7 @@ _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 class ApplicationSettings:
     """Checked application settings, made by ``parse``; attributes are the dotted names with underscores.
 
-    An attribute's type says what values there are: whole or decimal numbers, any text, or the texts of a
+    An attribute's type gives the allowed values: whole or decimal numbers, any text, or the texts of a
     ``Literal``.
     """
 
@@ -307,12 +307,12 @@ class ApplicationSettings:
 
     @property
     def continuous(self) -> bool:
-        """Whether the application runs until a signal stops it, rather than to frozen stop offsets."""
+        """True if the application runs until a signal stops it, rather than to frozen stop offsets."""
         return not self.autostop_at
 
     @property
     def by_interval(self) -> bool:
-        """Whether the data interval decides what a run reads."""
+        """True if the data interval bounds the slice of a run."""
         return self.autostop_at in ("interval_end", "interval")
 
     @property
@@ -327,27 +327,27 @@ class ApplicationSettings:
 
     @property
     def keeps_to_interval(self) -> bool:
-        """Whether a run processes exactly the records that are dated in its data interval."""
+        """True if a run processes exactly the records that are dated in its data interval."""
         return self.autostop_at == "interval"
 
     @property
     def outputs(self) -> dict[str, str] | None:
-        """Every topic that may be written, by its name in the topology; None if topics keep their names."""
+        """Topic's name in the topology -> name of the topic to write; None if topics keep their names."""
         return _outputs(self.output_topics) if self.output_topics else None
 
     @property
     def first_counts(self) -> dict[str, int]:
-        """Partition count of each topic of ``initial.partitions``."""
+        """Topic of ``initial.partitions`` -> its first partition count."""
         return _first_counts(self.initial_partitions)
 
     @property
     def exactly_once(self) -> bool:
-        """Whether outputs, state, offsets and notifications commit in one transaction."""
+        """True if outputs, state, offsets and notifications commit in one transaction."""
         return self.processing_guarantee == "exactly_once"
 
     @property
     def dead_letters(self) -> bool:
-        """Whether some records may go to the dead-letter topic."""
+        """True if some records may go to the dead-letter topic."""
         return "dead-letter" in (
             self.deserialization_exception_handler,
             self.processing_exception_handler,
@@ -356,7 +356,7 @@ class ApplicationSettings:
 
     @property
     def dead_letter_topic(self) -> str:
-        """The dead-letter topic, its real name."""
+        """Real name of the dead-letter topic."""
         own = ProtocolTopics(self.application_id).dead_letters
         return self.errors_dead_letter_queue_topic_name or own
 
@@ -364,7 +364,7 @@ class ApplicationSettings:
     def parse(cls, application_id: str, settings: Mapping[str, object] | None = None) -> ApplicationSettings:
         """Check settings given by their dotted names.
 
-        :param application_id: names the group, the internal topics and the transactional ids.
+        :param application_id: id of which the names of group, internal topics and transactional ids are made.
         :param settings: dotted name -> value; numbers may come as text.
         :raises ConfigError: a name is unknown (the nearest known one is named), or a value does not fit.
         """
@@ -406,7 +406,7 @@ class ApplicationSettings:
 
 
 _TYPES = get_type_hints(ApplicationSettings)
-#: Every setting by its dotted name.
+#: Dotted name -> the setting.
 SETTINGS: Mapping[str, Setting] = {
     each.name.replace("_", "."): Setting(
         default=each.default, kind=get_args(_TYPES[each.name]) or _TYPES[each.name], **each.metadata
@@ -430,7 +430,7 @@ def check_application_id(application_id: str) -> None:
 
 
 def nearest(name: str, known: Mapping[str, object] | list[str]) -> str:
-    """Return a hint naming the known setting nearest to a misspelt one."""
+    """Return a hint that names the known setting nearest to a misspelt one."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else "see the settings reference for the known names"
 

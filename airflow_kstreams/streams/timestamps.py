@@ -38,7 +38,7 @@ InvalidTimestamp = Literal["fail", "skip", "partition_time"]
 _POLICIES = ("fail", "skip", "partition_time")
 #: The id of extractors that ask a function.
 ASKED = "extract"
-#: Calls of the functions that make extractors.
+#: Function that makes an extractor -> an example of its call.
 _CALLED = {
     "record_time": "record_time()",
     "wall_clock": "wall_clock()",
@@ -50,11 +50,13 @@ _CALLED = {
 class ConsumedRecord(NamedTuple):
     """A record for an extractor.
 
-    :param key: deserialized, None if the record has none.
-    :param value: deserialized, None if the record has none.
-    :param timestamp_ms: the record's own timestamp, -1 if it has none.
-    :param headers: headers in order.
-    :param topic: name in Kafka.
+    :param key: the deserialized key; None if the record has none.
+    :param value: the deserialized value; None if the record has none.
+    :param timestamp_ms: the record's own timestamp, epoch milliseconds; -1 if it has none.
+    :param headers: its headers, in order.
+    :param topic: the topic's name in Kafka.
+    :param partition: number of the partition.
+    :param offset: offset of the record.
     """
 
     key: Any
@@ -77,9 +79,11 @@ Extract = Callable[[ConsumedRecord], int | None]
 class TimestampExtractor:
     """Gives each record of a source its timestamp; extractors of one id and policy are equal.
 
-    :param id: stable name; part of the topology hash.
-    :param invalid: policy for a record without valid timestamp.
-    :param function: gives the timestamp; None for the wall clock's time of reading.
+    :param id: stable name of the extractor; part of the topology hash.
+    :param invalid: policy for a record without valid timestamp: ``fail``, ``skip``, or ``partition_time``,
+        which takes the largest timestamp before it in its partition.
+    :param function: function that gives a record's timestamp, epoch milliseconds; None for the wall clock's
+        time of reading.
     """
 
     id: str
@@ -89,7 +93,7 @@ class TimestampExtractor:
     def bound(self, now_ms: Callable[[], int]) -> Extract:
         """Return the function that a task calls.
 
-        :param now_ms: the wall clock, in epoch milliseconds.
+        :param now_ms: function that gives the wall clock's time, epoch milliseconds.
         """
         return self.function or (lambda record: now_ms())
 
@@ -112,8 +116,8 @@ def value_field(
     """Take a field of the value: a key of a dict, or an attribute of a struct.
 
     A whole number is in milliseconds unless ``unit`` says otherwise. A number with a fraction needs a unit. A
-    ``datetime`` and text in ISO 8601 need an offset from UTC (``2026-01-31T12:00:00Z``): without one they are
-    no moment. What lies between two milliseconds takes the earlier one.
+    ``datetime`` and text in ISO 8601 need an offset from UTC (``2026-01-31T12:00:00Z``): without one they
+    name no point in time. A time between two milliseconds becomes the earlier one.
 
     >>> from airflow_kstreams.streams import timestamps
     >>> second = timestamps.ConsumedRecord(None, {"at": 1.5}, -1, [], "orders", 0, 0)
@@ -121,8 +125,9 @@ def value_field(
     1500
 
     :param path: name of the field, with dots for nested values, e.g. ``"order.placed_ms"``.
-    :param unit: of numbers: ``s``, ``ms``, ``us`` or ``ns``.
-    :param invalid: policy, also for a field that is missing, null, or none of these.
+    :param unit: unit of numbers: ``s``, ``ms``, ``us`` or ``ns``.
+    :param invalid: policy for a record without valid timestamp, whose field is also missing, null, or none of
+        these.
     """
     if unit is not None:
         check_choice(f"timestamps.value_field at {call_site()}", _PER_SECOND, unit=unit)
@@ -144,7 +149,7 @@ def value_field(
 
 
 def _milliseconds(found: Any, unit: TimeUnit | None) -> Any:
-    """Return what a field holds in epoch milliseconds; itself if it is no moment."""
+    """Return the time in a field as epoch milliseconds; the field's value if it names no time."""
     moment = found
     if isinstance(found, str):
         with suppress(ValueError):
@@ -161,7 +166,8 @@ def _milliseconds(found: Any, unit: TimeUnit | None) -> Any:
 def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:
     """Call a function: ``function(record)`` gets a :class:`ConsumedRecord` and returns milliseconds, or None.
 
-    :param function: depends on the record only, so that a run repeated after a crash gets the same times.
+    :param function: function of the record only, so that a run repeated after a crash gets the same times.
+    :param invalid: policy for a record without valid timestamp.
     """
     check_functions(
         "timestamps.extract",

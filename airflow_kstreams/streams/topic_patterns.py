@@ -2,11 +2,11 @@
 
 In a topology a pattern stands where a topic's name would, as ``/REGEX/``; no topic is called so, for Kafka
 allows no slash. The topology hash holds it. When a run begins, the plan gets the topics that match, in its
-place, and the completed marker freezes them with the stop offsets; what is created later enters with the next
-run.
+place, and the completed marker freezes them with the stop offsets; a topic that is created later enters with
+the next run.
 
 Invariant: no topic is read by two sources, and none is read that the topology writes or the engine makes. So
-a pattern that matches the name of such a topic is refused, whether that topic is there or not.
+a pattern that matches the name of such a topic is refused, whether that topic exists or not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_kstreams.streams.errors import TopologyError
 
 #: Topics that the brokers keep for themselves; no pattern matches them.
 _BROKERS_OWN = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
-#: What a regular expression begins with as long as it is no more than a name.
+#: The literal beginning of a regular expression.
 _LITERAL = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-])*")
 
 
@@ -34,7 +34,7 @@ def pattern_topic(pattern: str) -> str:
 
 
 def pattern_of(topic: str) -> str | None:
-    """Return the pattern that stands among the names of topics, None if it is a name.
+    """Return the pattern of a placeholder, None if ``topic`` is a name.
 
     >>> pattern_of("/flights-.*/"), pattern_of("flights")
     ('flights-.*', None)
@@ -43,7 +43,7 @@ def pattern_of(topic: str) -> str | None:
 
 
 def prefix_of(pattern: str) -> str:
-    r"""Return the text with which all topics that a pattern matches begin; empty if that varies.
+    r"""Return the common beginning of all topics that a pattern matches; empty if there is none.
 
     >>> prefix_of(r"flights-\d+"), prefix_of("(a|b)-x"), prefix_of(r"eu\.orders")
     ('flights-', '', 'eu.orders')
@@ -70,9 +70,10 @@ def match_all(
 ) -> dict[str, tuple[str, ...]]:
     """Return the topics that match each pattern.
 
-    :param patterns: as they stand among the names of topics.
-    :param names: of the topics that there are.
-    :param application_id: for messages.
+    :param patterns: placeholders of patterns, e.g. ``/flights-.*/``.
+    :param names: names of all existing topics.
+    :param application_id: id of the application, for messages.
+    :return: placeholder -> the matching topics, sorted.
     :raises TopologyError: no topic matches, or two patterns match one.
     """
     found: dict[str, tuple[str, ...]] = {}
@@ -98,17 +99,20 @@ def match_all(
 
 
 def replaced(topics: Iterable[str], matches: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return topics with the matches of patterns in the patterns' places, sorted."""
+    """Return topics with the matches of patterns in place of their placeholders, sorted.
+
+    :param matches: placeholder -> the matching topics.
+    """
     return tuple(sorted(name for topic in topics for name in matches.get(topic, (topic,))))
 
 
 def refuse_overlaps(patterns: Iterable[str], others: Mapping[str, str], application_id: str = "") -> None:
     """Refuse a pattern that matches the name of a topic that its source must not read.
 
-    :param patterns: as they stand among the names of topics.
-    :param others: such names -> the kind of topic, in words.
-    :param application_id: for messages.
-    :raises TopologyError: the pattern matches one.
+    :param patterns: placeholders of patterns, e.g. ``/flights-.*/``.
+    :param others: name of a topic that a source must not read -> the kind of topic, in words.
+    :param application_id: id of the application, for messages.
+    :raises TopologyError: a pattern matches such a name.
     """
     whose = f"application {application_id!r}: " if application_id else ""
     for topic in patterns:

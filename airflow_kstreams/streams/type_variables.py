@@ -1,9 +1,9 @@
 """Defines the type variables of the classes that users annotate: streams, tables, serdes, stores, processors.
 
 ``K`` and ``V`` are the types of keys and values, ``KR`` and ``VR`` those of an operator's results, ``VO``
-that of the other side's values in a join. Each stands for Any where nothing is said, so ``KStream`` is
-``KStream[Any, Any]``. A type says what a key or value is where there is one, as in Java; that there may be
-none stands where a function must expect it, as in a left join.
+that of the other side's values in a join. Each is Any by default, so ``KStream`` is ``KStream[Any, Any]``. It
+is the type of a key or value that is there, as in Java; ``None`` is added only where a function must expect
+it, as in a left join.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ class Windowed(NamedTuple, Generic[K]):
     """A key with the window it was folded in.
 
     :param key: key of the records.
-    :param start_ms: first moment of the window.
-    :param end_ms: first moment after a tumbling or hopping window; last moment of a sliding one; of a
-        session, the time of its last record.
+    :param start_ms: first millisecond of the window, epoch milliseconds.
+    :param end_ms: epoch milliseconds: the first one after a tumbling or hopping window, the last one of a
+        sliding window, or the time of a session's last record.
     """
 
     key: K
@@ -48,8 +48,8 @@ class SlidingWindow:
     key that lie ``size_ms`` or less apart. For joins: an element of the stream meets
     those of the other stream that are up to ``size_ms`` younger.
 
-    :param size_ms: 0 or more; 0 joins, or folds, elements of equal time only.
-    :param grace_ms: 0 or more.
+    :param size_ms: size in milliseconds, 0 or more; 0 joins, or folds, elements of equal time only.
+    :param grace_ms: milliseconds of stream time for which a window waits for late records, 0 or more.
     :param at_run_end: decides about open windows in ``suppress``, and about elements of an outer or left join
         that still wait for a partner.
     """
@@ -67,8 +67,8 @@ class SlidingWindow:
 class TumblingWindow:
     """Divides time into windows ``[n * size_ms, (n + 1) * size_ms)`` since the epoch; a record lies in one.
 
-    :param size_ms: 1 or more.
-    :param grace_ms: 0 or more.
+    :param size_ms: size in milliseconds, 1 or more.
+    :param grace_ms: milliseconds of stream time for which a window waits for late records, 0 or more.
     :param at_run_end: decides about open windows in ``suppress``.
     """
 
@@ -85,9 +85,9 @@ class TumblingWindow:
 class HoppingWindow:
     """Windows ``[n * advance_ms, n * advance_ms + size_ms)`` since the epoch; a record lies in several.
 
-    :param size_ms: 1 or more.
-    :param advance_ms: 1 up to ``size_ms``.
-    :param grace_ms: 0 or more.
+    :param size_ms: size in milliseconds, 1 or more.
+    :param advance_ms: milliseconds from the start of one window to the next, 1 up to ``size_ms``.
+    :param grace_ms: milliseconds of stream time for which a window waits for late records, 0 or more.
     :param at_run_end: decides about open windows in ``suppress``.
     """
 
@@ -111,8 +111,8 @@ class HoppingWindow:
 class SessionWindow:
     """Windows of activity: records of a key at most ``gap_ms`` apart lie in one session.
 
-    :param gap_ms: 1 or more.
-    :param grace_ms: 0 or more.
+    :param gap_ms: longest time between neighbouring records of a session, in milliseconds, 1 or more.
+    :param grace_ms: milliseconds of stream time for which a session waits for late records, 0 or more.
     :param at_run_end: decides about open sessions in ``suppress``.
     """
 
@@ -125,7 +125,7 @@ class SessionWindow:
 
 
 def sliding_retention_ms(window: SlidingWindow) -> int:
-    """Return how long a fold by sliding windows needs what windows hold.
+    """Return the milliseconds for which a fold by sliding windows needs the content of a window.
 
     A record may come as late as the end of the window behind it allows. That window, and the one that the
     record ends, begin with windows that start up to twice the size before them.
@@ -135,7 +135,7 @@ def sliding_retention_ms(window: SlidingWindow) -> int:
 
 TimeWindow = TumblingWindow | HoppingWindow
 
-#: By what records are folded.
+#: The windows by which records are folded.
 FoldWindow = TimeWindow | SessionWindow | SlidingWindow
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 import airflow_kstreams
 from airflow_kstreams.streams.errors import TopologyError
 
-#: What the file names in this package's code objects begin with. It is not resolved: neither are those.
+#: Beginning of the file names in this package's code objects; not resolved, as these are not.
 PACKAGE_FOLDER: Final = f"{Path(airflow_kstreams.__file__).parent}/"
 
 
@@ -38,7 +38,7 @@ class CallSite:
 def call_site() -> CallSite:
     """Return the innermost frame outside this package: the user's line that asked for what is being built."""
     frame = sys._getframe(1)
-    # The __init__ that dataclasses generate has no file, but the globals of the module it was made in.
+    # The __init__ that dataclasses generate has no file, but the globals of its class's module.
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith(PACKAGE_FOLDER)
         or (
@@ -53,7 +53,7 @@ def call_site() -> CallSite:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What functions are called with, by the argument that takes them; of some methods, by method and argument.
+#: Argument for a function, or (method, argument) -> names of the arguments with which the function is called.
 _CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
     "action": ("key", "value"),
     "adder": ("key", "value", "aggregate"),
@@ -79,13 +79,13 @@ _CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
     ("reduce", "subtractor"): ("aggregate", "value"),
 }
 
-#: Functions without whose answer no record is left, by call and argument.
+#: (method, argument) of functions whose answer None leaves no record.
 _ANSWERS = {
     *((call, "predicate") for call in ("filter", "filter_not")),
     *((call, "mapper") for call in ("map", "flat_map", "flat_map_values")),
     ("group_by", "selector"),
 }
-#: What takes results one by one, and so a generator function, too.
+#: Methods that take a function's results one by one, and so a generator function, too.
 _TAKES_GENERATORS = ("flat_map", "flat_map_values", "flat_map_values_async")
 #: The joins of tables, as those of Kafka Streams, give a joiner no key.
 _KEY_OF_JOIN = "for the key, transform_values(definition) behind the join"
@@ -105,10 +105,10 @@ def check_functions(
 
     :param call: the DSL method, for the message: ``filter``.
     :param fix: the remedy for an object that is no function.
-    :param called_with: names for what the functions are called with, unless it is what their argument always
-        stands for.
-    :param given: argument -> what the user gave.
-    :raises TopologyError: one of them is no plain function, or takes something else.
+    :param called_with: names of the arguments with which the functions are called; None for those that belong
+        to the method's argument.
+    :param given: argument -> the user's function.
+    :raises TopologyError: one of them is no plain function, or takes other arguments.
     """
     for argument, function in given.items():
         plain = _checked_plain(call, argument, function, fix=fix)
@@ -122,18 +122,18 @@ def check_functions(
 def declared_beside(
     call: str, may: Sequence[str], called_with: Sequence[str] | None = None, **given: object
 ) -> frozenset[str]:
-    """Refuse as :func:`check_functions` does what cannot be called for a record, and return the names under
-    which the function is to be given more than its arguments.
+    """Refuse a function as :func:`check_functions` does, and return the names of the parameters that it is
+    given beside its arguments.
 
     Rule: a function is given the record's ``context``, or its ``key``, by name, if it declares a parameter
     called so, wherever the parameter stands. Such a parameter therefore takes no argument of the record: a
-    function that needs it for one does not take what it is called with, and is refused.
+    function that needs it for one does not take its arguments, and is refused.
 
-    :param call: what was called, for the message: ``filter``.
+    :param call: the DSL method, for the message: ``filter``.
     :param may: the parameters that functions of the method may declare.
     :param called_with: as in :func:`check_functions`.
-    :param given: the argument and what the user gave.
-    :raises TopologyError: it is no plain function, or takes something else.
+    :param given: the user's function, by the name of the method's argument.
+    :raises TopologyError: it is no plain function, or takes other arguments.
     """
     ((argument, function),) = given.items()
     plain = _checked_plain(call, argument, function, fix="pass a function, e.g. a lambda")
@@ -149,9 +149,9 @@ def _called_with(call: str, argument: str) -> tuple[str, ...]:
 
 
 def _checked_plain(call: str, argument: str, function: object, *, fix: str) -> Callable[..., object]:
-    """Return what the user gave, unless it is no function, or an asynchronous or a generator function.
+    """Return the user's function.
 
-    :raises TopologyError: it is one of these.
+    :raises TopologyError: it is no function, or an asynchronous or a generator function.
     """
     if not callable(function):
         raise TopologyError(
@@ -180,7 +180,7 @@ def _refuse_nothing(call: str, argument: str, function: Callable[..., object]) -
 
 
 def returns_nothing(function: Callable[..., object]) -> bool:
-    """Return whether a function's code returns, and nothing but None: as if its ``return`` was forgotten.
+    """Return True if a function's code returns only None, as if its ``return`` was forgotten.
 
     A call of another function, or the value of a variable, may be anything.
 
@@ -219,11 +219,11 @@ def refuse_other_arguments(
     by_name: Sequence[str] = (),
     instead: str = "",
 ) -> None:
-    """Refuse a function that does not take what it is called with, or returns nothing where that leaves no
-    record.
+    """Refuse a function that does not take its arguments, or returns nothing where that leaves no record.
 
-    :param argument: the method's name for the function.
-    :param called_with: names for what it is given.
+    :param call: the DSL method, for the message: ``filter``.
+    :param argument: the method's argument for the function.
+    :param called_with: names of the arguments with which it is called.
     :param by_name: parameters that it declares and is given by name, beside these.
     :param instead: the remedy if the function takes one argument more ahead of these, or a context.
     :raises TopologyError: it is such a function; one without a signature passes.
@@ -264,7 +264,7 @@ def _written(function: Callable[..., object], signature: inspect.Signature) -> s
 def takes(
     signature: inspect.Signature, arguments: Sequence[object], options: Mapping[str, object] | None = None
 ) -> bool:
-    """Return whether what has the signature can be called with arguments, and options by their names."""
+    """Return True if a function of this signature can be called with these arguments and options."""
     try:
         signature.bind(*arguments, **(options or {}))
     except TypeError:
@@ -273,10 +273,10 @@ def takes(
 
 
 def shown_as(name: str) -> Callable[[type[T]], type[T]]:
-    """Decorate a class that is a part of another one: what Python says of a call of its methods names the one
-    that users know.
+    """Decorate a class that is a part of another one: Python's errors for calls of its methods then name the
+    class that users know.
 
-    :param name: of that class.
+    :param name: name of the class that users know.
     """
 
     def decorate(kind: type[T]) -> type[T]:
@@ -289,8 +289,8 @@ def shown_as(name: str) -> Callable[[type[T]], type[T]]:
 
 
 def options_by_name(*, fix: str) -> Callable[[F], F]:
-    """Decorate a method so that a call that lacks an argument, or has one too many as those of Java's methods
-    of the name have, is refused with the line of the user.
+    """Decorate a method so that a call with a missing argument, or with one too many as for Java's method of
+    the name, is refused with the user's line.
 
     :param fix: the right call of the method.
     """
@@ -312,11 +312,12 @@ def options_by_name(*, fix: str) -> Callable[[F], F]:
 
 
 def check_choice(where: str, choices: Collection[str], **given: object) -> None:
-    """Refuse an option that is none of the texts that it may be.
+    """Refuse an option that is none of the allowed texts.
 
-    :param where: what was called, with the user's line, for the message.
-    :param given: option -> what the user gave.
-    :raises TopologyError: it is another one.
+    :param where: the call with the user's line, for the message: ``with_window at app.py:12``.
+    :param choices: the allowed texts.
+    :param given: option -> the user's value.
+    :raises TopologyError: an option has another value.
     """
     for option, value in given.items():
         if value not in choices:
@@ -324,11 +325,12 @@ def check_choice(where: str, choices: Collection[str], **given: object) -> None:
 
 
 def check_called_functions(call: str, *, threads: bool, **given: object) -> None:
-    """Refuse what an asynchronous node cannot call: anything but a coroutine function, and with ``threads``
-    anything but a plain one.
+    """Refuse a function that an asynchronous node cannot call.
 
-    :param call: what was called, for the message: ``map_values_async``.
-    :param given: argument -> what the user gave.
+    :param call: the DSL method, for the message: ``map_values_async``.
+    :param threads: True if calls run on threads, which need a plain function; False if the function must be a
+        coroutine function.
+    :param given: argument -> the user's function.
     :raises TopologyError: one of them is no such function.
     """
     for argument, function in given.items():
@@ -357,8 +359,9 @@ def check_called_functions(call: str, *, threads: bool, **given: object) -> None
 def refuse_unfilled(call: str, function: Callable[..., object], *, resource: bool) -> None:
     """Refuse a function that needs a resource where none is given.
 
-    :param resource: whether there is one.
-    :raises TopologyError: it cannot be called.
+    :param call: the DSL method, for the message: ``map_values_async``.
+    :param resource: True if a resource is given.
+    :raises TopologyError: the function needs a resource, and none is given.
     """
     if resource or RESOURCE not in declared_by(function):
         return
@@ -372,11 +375,11 @@ def refuse_unfilled(call: str, function: Callable[..., object], *, resource: boo
 def declared_by(
     function: Callable[..., object], names: Sequence[str] = (CONTEXT, RESOURCE)
 ) -> frozenset[str]:
-    """Return which of some names a function declares as parameters that it can be given by name.
+    """Return those of ``names`` that a function declares as parameters which can be passed by name.
 
-    A parameter that a partial object has filled, or that has a default, keeps what the user put there: the
-    ``key`` of ``sorted`` is a function. Only ``resource``, which the user passes beside the function, goes
-    before its default.
+    A parameter that a partial object has filled, or that has a default, keeps the user's value: the ``key``
+    of ``sorted`` is a function. Only ``resource``, which the user passes beside the function, replaces its
+    default.
     """
     try:
         parameters = [*inspect.signature(function).parameters.values()]
@@ -408,17 +411,17 @@ def answered(result: Any) -> Any:
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Return whether calling an object gives a coroutine or an asynchronous generator, and no result."""
+    """Return True if calling an object gives a coroutine or an asynchronous generator, and no result."""
     return inspect.iscoroutinefunction(_called_by(function)) or gives_asynchronously(function)
 
 
 def gives_asynchronously(function: Callable[..., object]) -> bool:
-    """Return whether calling an object gives an asynchronous generator."""
+    """Return True if calling an object gives an asynchronous generator."""
     return inspect.isasyncgenfunction(_called_by(function))
 
 
 def gives_one_by_one(function: Callable[..., object]) -> bool:
-    """Return whether calling an object gives a generator."""
+    """Return True if calling an object gives a generator."""
     return inspect.isgeneratorfunction(_called_by(function))
 
 

@@ -1,20 +1,21 @@
-"""Removes parts that may be of a record from texts of errors: logs must not hold data of users."""
+"""Removes parts that may come from a record from texts of errors: logs must not hold data of users."""
 
 from __future__ import annotations
 
 import builtins
 import re
 
-#: What an error may repeat of a record: something in quotes, which no apostrophe within a word opens, or a
-#: number.
+#: A part of an error's text that may repeat a record: a text in quotes, which no apostrophe within a word
+#: opens, or a number.
 _REPEATED = re.compile(
     r"""(?:(?<!\w)|(?<=\b[bB]))(?P<mark>['"])(?P<quoted>(?:\\.|(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}"""
 )
-#: How Python says which arguments a call lacks.
+#: Python's message about the arguments that a call lacks.
 _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: .*")
-#: How Python says which of its operators two objects do not have.
+#: Python's message about an operator that two objects do not have.
 _OPERATOR = re.compile(r"'[^\w\s'\"]{1,3}' not supported between instances of ")
-#: What Python's own errors quote and no record decides: names of its types, of what serdes do, of encodings.
+#: Words that Python's own errors quote and that come from no record: names of types, of methods, of
+#: encodings.
 _PYTHONS_OWN = "\n".join(
     [
         *(name for name, found in vars(builtins).items() if isinstance(found, type)),
@@ -26,18 +27,18 @@ _PYTHONS_OWN = "\n".join(
 class UnfitResultError(ValueError):
     """A function of the user's gave an impossible number, which may be data and is not repeated."""
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # the text holds no data of a user's
 
 
 def without_values(text: str, *, own: str) -> str:
-    """Return an error's text without the parts that may be of a record.
+    """Return an error's text without the parts that may come from a record.
 
-    Quoted parts and longer numbers are taken out unless they are whole words of the program: those are what
-    Python's own errors and those of decoders repeat. They may come from the record, in whatever form its
-    serde gives it, from a table or from a join's other side. What a user's function writes otherwise is its
-    own choice.
+    Python's own errors and those of decoders repeat data in quotes and as numbers. So quoted parts and longer
+    numbers become ``***`` unless they are whole words of the program: they may come from the record, from a
+    table or from a join's other side. Other words that a user's function writes are its own choice.
 
-    :param own: the words of the program itself.
+    :param text: the error's text.
+    :param own: names and constants of the program, separated by line ends.
     """
     missing = _MISSING.search(text)
     known = f"{own}\n{_PYTHONS_OWN}"

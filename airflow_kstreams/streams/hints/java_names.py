@@ -1,4 +1,4 @@
-"""Answers the names that users of Kafka Streams would write: with the name here, or what to pass instead.
+"""Answers the names of Kafka Streams with this package's names, or with the parameter to pass instead.
 
 A method that an object lacks is answered by its AttributeError, the import of a class by its ImportError, and
 a setting (``streams/settings.py``) by its ConfigError. All answers stand in ``java_names.json`` beside this
@@ -18,19 +18,19 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-#: An answer that begins so says why there is nothing to write.
+#: Beginning of an answer that gives the reason why there is nothing to write.
 NOTHING = "nothing: "
-#: For methods of a class of which none is named.
+#: Key of the answer for all methods of a class that are not named.
 ALL = "*"
 
 
 class JavaClass(NamedTuple):
     """The counterpart of a class of Kafka Streams' DSL.
 
-    :ivar ours: what to write.
-    :ivar methods: the same for its methods, by their names in Java; ``ALL`` for all that are not there.
-    :ivar kind: the name of our class; empty if we have none.
-    :ivar looked_up: methods whose answers are those of our class, with a blank between them.
+    :ivar ours: the answer: code to write instead.
+    :ivar methods: name of a method in Java -> the answer; ``ALL`` for all methods that are not there.
+    :ivar kind: name of this package's class; empty if there is none.
+    :ivar looked_up: names of methods that are looked up in this package's class, with a blank between them.
     """
 
     ours: str
@@ -40,35 +40,36 @@ class JavaClass(NamedTuple):
 
 
 _ANSWERS: Mapping[str, Mapping[str, Any]] = json.loads(pkgutil.get_data(__name__, "java_names.json") or b"")
-#: Method of an object, in small letters with underscores -> what to write, where the object has what that
-#: begins with. Methods that stand for one method here are followed by "(".
+#: Method of an object, in small letters with underscores -> the answer, for objects that have the attribute
+#: with which the answer begins. An answer that is one method is followed by "(".
 METHODS: Mapping[str, str] = _ANSWERS["methods"]
-#: The same for one class here and those that inherit from it, by its name.
+#: Name of a class here -> the same for it and for classes that inherit from it.
 METHODS_OF: Mapping[str, Mapping[str, str]] = _ANSWERS["methods_of"]
-#: Class of the DSL -> what stands for it; an inner class stands behind its outer one and a dot.
+#: Class of Java's DSL -> its counterpart; an inner class stands behind its outer one and a dot.
 CLASSES: Mapping[str, JavaClass] = {java: JavaClass(**found) for java, found in _ANSWERS["classes"].items()}
-#: Class here whose objects are values, and which is asked itself, too -> the classes of Java whose methods it
-#: answers beside its own of ``METHODS_OF``, with a blank between them; what the first of them answers holds.
+#: Class here whose objects are values -> the classes of Java whose methods it answers, also on the class
+#: itself, beside its own of ``METHODS_OF``, with a blank between them; the first class with an answer
+#: decides.
 CLASSES_OF_VALUES: Mapping[str, str] = _ANSWERS["classes_of_values"]
-#: Class beside the DSL (Processor API, stores, time, errors, settings, test driver) -> what to write.
+#: Class beside the DSL (Processor API, stores, time, errors, settings, test driver) -> the answer.
 NEIGHBOURS: Mapping[str, str] = _ANSWERS["neighbours"]
-#: Setting of Kafka Streams or its clients that is none here -> what to do.
+#: Setting of Kafka Streams or its clients that does not exist here -> the remedy.
 SETTINGS: Mapping[str, str] = _ANSWERS["settings"]
-#: Setting of the same name here -> value in Kafka Streams -> ours.
+#: Setting of the same name here -> value in Kafka Streams -> value here.
 VALUES_OF_SETTINGS: Mapping[str, Mapping[str, str]] = _ANSWERS["values_of_settings"]
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-#: What an answer begins with where it is an attribute of the object that was asked.
+#: The attribute, of the object that was asked, with which an answer begins.
 _BEGINNING = re.compile(r"([a-z_]+)(?:\(|\Z)")
-#: An answer that is no code to write, but something to pass.
+#: An answer that names a parameter to pass.
 _PARAMETERS = re.compile(r"(?:parameters|keywords) of |[a-z_]+=")
 
 
 def answers_java_names(kind: type[T]) -> type[T]:
-    """Decorate a class so that a method's name in Kafka Streams is answered by what stands for it here.
+    """Decorate a class so that the error for a method's name of Kafka Streams gives the name here.
 
-    The attribute stays lacking: ``hasattr`` says so. Type checkers see nothing of it. A class of values is
-    asked itself, too, and takes no longer to give what is there.
+    The attribute stays missing, also for ``hasattr`` and type checkers. A class of values answers on the
+    class itself, too, and its existing attributes are not slower.
     """
     javas = CLASSES_OF_VALUES.get(kind.__name__)
     if javas is not None:
@@ -89,7 +90,7 @@ def answers_java_names(kind: type[T]) -> type[T]:
 
 
 def java_method(kind: type[Any], name: str) -> str:
-    """Return what to write in place of a method of Kafka Streams, empty if it is none.
+    """Return the code to write in place of a method of Kafka Streams; empty if it is none.
 
     >>> class Stream:
     ...     def map_values(self): ...
@@ -112,7 +113,7 @@ def java_method(kind: type[Any], name: str) -> str:
 
 
 def told(ours: str) -> str:
-    """Return an answer as a message words it: to write or pass it, or why there is nothing to write.
+    """Return an answer in the words of a message: write it, pass it, or the reason to write nothing.
 
     >>> told("peek(print)"), told("parameters of send_to(topic)"), told("nothing: it is a stream")
     ('write peek(print)', 'pass parameters of send_to(topic)', 'it is a stream')
@@ -123,7 +124,7 @@ def told(ours: str) -> str:
 
 
 def java_class(name: str) -> str:
-    """Return what to write in place of a class of Kafka Streams, empty if it is none.
+    """Return the code to write in place of a class of Kafka Streams; empty if it is none.
 
     >>> java_class("StreamsBuilder"), java_class("Named"), java_class("Nonsense")
     ('KStreamBuilder', 'name=', '')
@@ -134,7 +135,7 @@ def java_class(name: str) -> str:
 
 
 def ours_for(java: str, method: str) -> str:
-    """Return what to write in place of a method of a class of Kafka Streams, empty if that is not known.
+    """Return the code to write in place of a method of a class of Kafka Streams; empty if not known.
 
     >>> ours_for("KStream", "mapValues"), ours_for("KStream", "nonsense")
     ('map_values', '')
@@ -151,9 +152,10 @@ def ours_for(java: str, method: str) -> str:
 
 
 class _Lacking:
-    """Stands for a method of Kafka Streams that a class here lacks; asking for it says what to write.
+    """Stands for a method of Kafka Streams that a class here lacks; access to it raises the answer.
 
-    :param ours: what stands for it.
+    :param name: name of the method.
+    :param ours: the answer.
     """
 
     def __init__(self, name: str, ours: str) -> None:
