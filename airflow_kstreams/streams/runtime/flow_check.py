@@ -1,16 +1,16 @@
 """Checks that the counts of a task's nodes fit together, by identities that hold within a subtopology.
 
-Rule: a source node forwards what was read from its topics, less what it left out. An operator whose trait
-``flow`` is ``kept`` forwards each record once, to every child, or counts it as left out; the children of one
-whose flow is ``parted`` get what arrives there together. So from the sources down it is known how many
-records arrive at a node, until an operator stands in between whose flow is ``free`` (``flat_map``, folds,
-joins of streams, processors): nothing is known below it. Nor is it below a node with a retry topic, which a
-record may leave in a later run than it came in; how many are parked stands beside the counts in every commit.
-A topic got, through sinks, what arrived at its sinks less what they left out. Where all of that is known, the
-count of what was written must be the same number.
+Rule: a source node forwards the records read from its topics, less those it left out. An operator whose trait
+``flow`` is ``kept`` forwards each record once, to every child, or counts it as left out; the children of an
+operator whose flow is ``parted`` together get the records that arrive there. So from the sources down the
+number of records that arrive at a node is known, until an operator stands in between whose flow is ``free``
+(``flat_map``, folds, joins of streams, processors): no number is known below it. Nor is it below a node with
+a retry topic, which a record may leave in a later run than it came in; the number of parked records stands
+beside the counts in every commit. A topic gets, through sinks, the records that arrived at its sinks less
+those they left out. Where all of these are known, the count of written records must be the same number.
 
 Both numbers are added up over attempts and committed with the offsets, so the check holds at every commit,
-and finds what is lost while counts are written, read and added up, too.
+and also finds records lost while counts are written, read and added up.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from airflow_kstreams.streams.topology.topology import Subtopology
 class Unbalanced(NamedTuple):
     """A topic for which the counts do not fit together.
 
-    :param topic: its real name.
-    :param arrived: the number of records that must have been written, by those read and left out.
-    :param written: the number that was counted as they were written.
+    :param topic: the topic's real name.
+    :param arrived: number of records that must have been written, computed from those read and left out.
+    :param written: number of records counted as written.
     """
 
     topic: str
@@ -39,7 +39,8 @@ class Unbalanced(NamedTuple):
 class FlowCheck:
     """The identities of one subtopology.
 
-    :param real_topic: gives the real name of a topic of the topology.
+    :param subtopology: the subtopology.
+    :param real_topic: function that gives the real name of a topic's logical name.
     """
 
     def __init__(self, subtopology: Subtopology, real_topic: Callable[[str], str]) -> None:
@@ -55,7 +56,7 @@ class FlowCheck:
                 self._sinks.setdefault(real_topic(node.topic), []).append(node)
 
     def unbalanced(self, counts: RecordCounts) -> list[Unbalanced]:
-        """Return the topics for which the counts do not fit together; none where that is not known."""
+        """Return the topics for which the counts do not fit together, among those whose numbers are known."""
         if any(entry.node == OTHER_NODES for entry in counts.left_out):
             return []
         arrived: dict[str, int | None] = {}
@@ -70,7 +71,10 @@ class FlowCheck:
         return found + self._unbalanced_branches(arrived, counts)
 
     def _arrived(self, name: str, above: Mapping[str, int | None], counts: RecordCounts) -> int | None:
-        """Return how many records arrived at a node; parents stand before their children."""
+        """Return the number of records that arrived at a node; None if not known.
+
+        :param above: node -> number of records that arrived, of all nodes above.
+        """
         node = self._nodes[name]
         if isinstance(node, SourceNode):
             return sum(counts.read.get(self._real_topic(topic), 0) for topic in node.topics)
@@ -79,7 +83,7 @@ class FlowCheck:
     def _forwarded(
         self, name: str, child: str, above: Mapping[str, int | None], counts: RecordCounts
     ) -> int | None:
-        """Return how many records a node gave to a child."""
+        """Return the number of records that a node gave to a child; None if not known."""
         node = self._nodes[name]
         if traits_of(node).flow == "parted":
             return self._taken(child, counts)
@@ -88,7 +92,9 @@ class FlowCheck:
         return _less(above[name], counts.at(name))
 
     def _taken(self, name: str, counts: RecordCounts) -> int | None:
-        """Return how many records a node must have got, by what lies below it."""
+        """Return the number of records that a node must have got, computed from the nodes below; None if not
+        known.
+        """
         node = self._nodes[name]
         if isinstance(node, SourceNode) or len(set(node.parents)) > 1:
             return None
@@ -107,7 +113,7 @@ class FlowCheck:
     def _unbalanced_branches(
         self, arrived: Mapping[str, int | None], counts: RecordCounts
     ) -> list[Unbalanced]:
-        """Return the topics below branches that got more or fewer records than arrived at the branching."""
+        """Return a topic below each branching node whose branches got more or fewer records than arrived."""
         found = []
         for name, node in self._nodes.items():
             got, taken = (

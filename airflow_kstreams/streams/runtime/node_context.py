@@ -1,6 +1,6 @@
 """Implements the services of a task's nodes.
 
-While an operator is bound they refuse what its traits do not say: a trait that is wrong would mislead the
+While an operator is bound they refuse requests that contradict its traits: a wrong trait would mislead the
 engine without a sign.
 """
 
@@ -39,7 +39,7 @@ from airflow_kstreams.streams.runtime.window_closings import WindowClosings
 
 
 class NodeOwner(Protocol):
-    """The bound subtopology, as its nodes see it."""
+    """The part of the bound subtopology that its nodes use."""
 
     task_id: str
     record_context: TaskRecordContext
@@ -109,7 +109,7 @@ class BoundNodeContext:
     def global_entries(self, topic: str) -> GlobalEntries:
         """Return the entries of a global table.
 
-        :raises TopologyError: the operator's traits do not name it.
+        :raises TopologyError: the operator's traits do not name the table.
         """
         table = self._traits.global_table
         if table is None or table.topic != topic:
@@ -131,7 +131,7 @@ class BoundNodeContext:
     def stream_time(self) -> Callable[[], int]:
         """Return a function that gives the node's stream time.
 
-        :raises TopologyError: the operator's traits do not say how far it holds results back.
+        :raises TopologyError: the operator's trait ``held_back_ms`` is None.
         """
         self._go_by_stream_time()
         return self._owner.clock_of(self.node).node_time(self._topics)
@@ -143,7 +143,7 @@ class BoundNodeContext:
     def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         """Make a timer on the node's stream time.
 
-        :raises TopologyError: the operator's traits do not say how far it holds results back.
+        :raises TopologyError: the operator's trait ``held_back_ms`` is None.
         """
         self._go_by_stream_time()
         return self._owner.clock_of(self.node).timer(self.node, self._topics, callback, behind=behind)
@@ -153,17 +153,17 @@ class BoundNodeContext:
         return self._owner.wall_clock_of(self.node)
 
     def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
-        """Make the closure of a node that writes what it does as lines."""
+        """Make the closure of a node that is written as lines."""
         return closure_of(self._owner.inlining, NodeCode(self.node, children, write), forward)
 
     def answered(
         self, write: WriteAnswer, forward: Forward, children: Mapping[str, Forward]
     ) -> Callable[[Any, Any, Any], None]:
-        """Make of lines what takes the answers of an asynchronous node's calls."""
+        """Make, of lines, the function that takes the answers of an asynchronous node's calls."""
         return answer_closure(self._owner.inlining, self.node, children, write, forward)
 
     def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
-        """Return the beginnings of a function that forwards at commit points."""
+        """Return the code of a function that forwards at commit points, for the caller to complete."""
         place = {"timestamp_ms": timestamp_ms}
         return TaskLoopCode(self._owner.inlining, self.node, children, place, headers="None")
 
@@ -178,7 +178,7 @@ class BoundNodeContext:
     def allow_commit_requests(self) -> None:
         """Announce, while binding, that the node may ask for commits.
 
-        :raises TopologyError: the operator's traits do not say so.
+        :raises TopologyError: the operator's trait ``asks_for_commits`` is False.
         """
         if not self._traits.asks_for_commits:
             raise self._contradiction("asks for commits", "asks_for_commits is False")
@@ -190,16 +190,16 @@ class BoundNodeContext:
         self._owner.commit_asked_by = self.node
 
     def send_target(self, topic: str) -> SendTarget:
-        """Return where and how to send to a topic by name.
+        """Return the ``SendTarget`` of a topic.
 
-        :raises TopologyError: the engine must not let this node write there.
+        :raises TopologyError: this node may not write the topic.
         """
         return self._owner.send_target(topic, self.node)
 
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
     ) -> None:
-        """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
+        """Produce a record to a topic, by its real name, with timestamp and headers of the current record."""
         self._owner.send(self.node, topic, key, value, placed_by)
 
     def calls(
@@ -210,7 +210,7 @@ class BoundNodeContext:
     ) -> Forward:
         """Make the closure of an asynchronous node.
 
-        :raises TopologyError: the operator's traits say nothing of these calls.
+        :raises TopologyError: the operator's trait ``calls`` does not hold the options of these calls.
         """
         if spec.options != self._traits.calls:
             raise self._contradiction("makes calls", "calls does not hold their options")
@@ -218,10 +218,11 @@ class BoundNodeContext:
         return self._owner.calls(self.node, spec, give, failed)
 
     def check_bound(self, *, passes_on: bool) -> None:
-        """Refuse a bound operator that did not do what its traits say.
+        """Refuse a bound operator that contradicts its traits.
 
-        :param passes_on: whether it is bound to its children.
-        :raises TopologyError: it makes no calls, or does more than pass on, and they say otherwise.
+        :param passes_on: True if it is bound to its children.
+        :raises TopologyError: it makes no calls although ``calls`` is set, or does more than pass records on
+            although ``passes_on`` is True.
         """
         if self._traits.passes_on and not passes_on:
             raise self._contradiction("does more than pass on", "passes_on is True")

@@ -1,10 +1,10 @@
 """Binds one subtopology into closures, which a task runs for each record.
 
 Nodes are bound from the leaves up, so that every closure holds its children directly and a record travels by
-plain calls; where a node says how, the loop of its source holds its lines instead
+plain calls; where a node is written as lines, the loop of its source holds them instead
 (``sources_and_sinks.py``). A closure takes ``(key, value, _node=<name>)``; the default argument costs nothing
 per call and lets :func:`~airflow_kstreams.streams.records.user_traceback.failing_node` read from a traceback
-at which node an error happened.
+the node at which an error happened.
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ class ProcessorTopology:
 
     :param topology: the whole topology.
     :param subtopology: the part to bind.
-    :param task_id: printed ``<subtopology>_<group>``.
-    :param produce: sends one record.
-    :param environment: clock and partition counts.
-    :param closings: of its windowed stores, as the last commit left them.
+    :param settings: the application's settings.
+    :param task_id: id of the task, ``<subtopology>_<group>``.
+    :param produce: function that sends one record.
+    :param environment: clock, partition counts and limits.
+    :param closings: name of a windowed store -> its closing in the last commit.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class ProcessorTopology:
         self._application_id = settings.application_id
         self.task_id = task_id
         self.produce = produce
-        #: Sends results: raises where one is to be left out that its topic does not take.
+        #: Sends results; raises for a refused result where ``production.exception.handler`` leaves it out.
         self._send_result = (
             produce
             if settings.production_exception_handler == "fail"
@@ -115,9 +116,9 @@ class ProcessorTopology:
                 subtopology, nodes=on_threads(subtopology.nodes, plain_calls(settings))
             )
             self._subtopology = subtopology
-        #: The stages into which asynchronous nodes divide it; one if it has none of those.
+        #: The stages into which asynchronous nodes divide it; one stage if there are no such nodes.
         self.stages = stages_of(subtopology.nodes)
-        #: Its tables by their nodes, and which nodes take their changes.
+        #: Name of a table's node -> the table.
         self.tables: dict[str, TableView] = {}
         self.table_changes = table_changes(subtopology.nodes)
         self.handoff = StageHandoff(
@@ -136,31 +137,31 @@ class ProcessorTopology:
         self.stores: dict[str, Any] = {
             name: make_store(spec, self.record_context) for name, spec in self._specs.items()
         }
-        #: Whether a node emits at commit points.
+        #: True if a node emits at commit points.
         self.cached = False
-        #: The nodes that ask for stream time.
+        #: Names of the nodes that go by stream time.
         self.timed_nodes: set[str] = set()
-        #: Whether a node may ask for commits.
+        #: True if a node may ask for commits.
         self.asks_for_commits = False
         self.commit_requested = False
-        #: The node that asked for one last.
+        #: Name of the node that asked for a commit last.
         self.commit_asked_by = ""
         self.counters = Counters(self.stages.early)
         self._order = [node.name for node in subtopology.nodes]
         self._opens: dict[str, list[Callable[[], None]]] = {}
         self._flushes: dict[str, list[Callable[[], None]]] = {}
         self._closes: dict[str, list[Callable[[], None]]] = {}
-        #: Real names of the source topics that lead to each node.
+        #: Node name -> real names of the source topics above it.
         self.topics_above = topics_above(topology, subtopology, self._application_id)
         topics = sorted(set().union(*self.topics_above.values()))
-        #: Of each stage.
+        #: The stream clock of each stage.
         self.clocks = [
             StreamClock(topics, self._order, self.record_context) for _ in range(self.stages.last + 1)
         ]
         self.wall_clocks = [
             TaskWallClock(environment.now_ms, self.record_context) for _ in range(self.stages.last + 1)
         ]
-        #: Of the last stage: what is to be committed.
+        #: The clock of the last stage, whose stream time is committed.
         self.clock = self.clocks[-1]
         self.wall_clock = self.wall_clocks[-1]
         self.errors = ErrorHandling(
@@ -177,11 +178,11 @@ class ProcessorTopology:
             counters=self.counters,
             later=self._later if self.stages.last else None,
         )
-        #: What the task's loops share.
+        #: The state that the task's loops share.
         self.inlining = Inlining(self.record_context, self.counters)
-        #: Source node with the serdes of its topic, and its children, by real topic.
+        #: Real name of a topic -> (source node with the topic's serdes, its children).
         self._sources: dict[str, Source] = {}
-        #: Sources whose records go to one node.
+        #: Names of the sources with one child.
         self._alone = given_alone(subtopology.nodes)
         self.handing_to_functions = handing_to_functions(subtopology.nodes)
         self._parkings: list[Parking] = []
@@ -198,9 +199,10 @@ class ProcessorTopology:
     def read_timestamps(
         self, times: Mapping[TopicPartition, PartitionTimes], partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ReadTimestamps]:
-        """Return the functions that read timestamps, where those are not simply the records' own.
+        """Return partition -> the function that reads its records' timestamps, where an extractor gives them.
 
-        :param times: the partition times that earlier attempts and runs left.
+        :param times: partition -> its times as committed by earlier attempts and runs.
+        :param partitions: the task's partitions.
         """
         reading: dict[TopicPartition, ReadTimestamps] = {}
         for partition in partitions:
@@ -218,7 +220,7 @@ class ProcessorTopology:
         return reading
 
     def latest_allowed(self, partition: TopicPartition) -> LatestAllowed:
-        """Return the function that gives the latest time that a partition's records may be dated."""
+        """Return the function that gives the latest timestamp that a partition's records may have."""
         node, _ = self._sources[partition.topic]
         if node.timestamps is not None and node.timestamps.function is None:
             return no_bound  # the wall clock's own time
@@ -234,16 +236,16 @@ class ProcessorTopology:
 
     @property
     def timed(self) -> bool:
-        """Whether a node asks for stream time."""
+        """True if a node goes by stream time."""
         return bool(self.timed_nodes)
 
     @property
     def mixes(self) -> bool:
-        """Whether records of several topics may be run together."""
+        """True if records of several topics may be run together."""
         return self._run_mixed is not None
 
     def run_mixed(self, chosen: MixedRun) -> None:
-        """Run records of several topics through the topology; only for one that mixes."""
+        """Run records of several topics through the topology, if it :attr:`mixes`."""
         if self._run_mixed is None:
             raise RuntimeError(
                 f"task {self.task_id} cannot run records of several topics together: it looks at each "
@@ -254,7 +256,7 @@ class ProcessorTopology:
     def open(self, time_ms: int) -> None:
         """Start every node, in topological order.
 
-        :param time_ms: timestamp of what they forward.
+        :param time_ms: timestamp of their results, epoch milliseconds.
         """
         self.record_context.timestamp_ms = time_ms
         self._call(self._opens)
@@ -266,7 +268,7 @@ class ProcessorTopology:
     def close(self, time_ms: int) -> None:
         """End every node, in topological order.
 
-        :param time_ms: timestamp of what they forward.
+        :param time_ms: timestamp of their results, epoch milliseconds.
         """
         self.record_context.timestamp_ms = time_ms
         self._call(self._closes)
@@ -315,7 +317,7 @@ class ProcessorTopology:
         return self.wall_clocks[self.stages.of[node]]
 
     def alone(self, node: str) -> bool:
-        """Whether what a node gets was decoded for it alone."""
+        """Return True if sources decode a node's records for it alone."""
         return self._alone.issuperset(self._parents[node])
 
     def calls(
@@ -327,7 +329,11 @@ class ProcessorTopology:
     ) -> Forward:
         """Make the closure of an asynchronous node.
 
-        :raises ConfigError: its calls may take longer than a task may stand still.
+        :param node: name of the node.
+        :param spec: the function to call, with its options.
+        :param give: function that takes key, value and the call's answer.
+        :param failed: function that takes the error of a failed call; None for the processing handler.
+        :raises ConfigError: its calls may take longer than ``run.stall.timeout.ms``.
         """
         refuse_long_calls(node, spec, self._settings, self.task_id)
         async_node = AsyncNode(
@@ -381,7 +387,7 @@ class ProcessorTopology:
     def send(
         self, node: str, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
     ) -> None:
-        """Produce a record of a node to a topic by name, when the record being processed is released."""
+        """Produce a record of a node to a topic, when the record being processed is released."""
         partition = self._places.partition(topic, key, placed_by)
         if not (self.stages.last and self._later(self._send, node, topic, key, value, partition)):
             self._send(node, topic, key, value, partition)
@@ -400,7 +406,7 @@ class ProcessorTopology:
         self._closes.setdefault(node, []).append(callback)
 
     def send_target(self, topic: str, node: str) -> SendTarget:
-        """Return how a processor writes a topic by name."""
+        """Return the target of a processor's records for a topic: its real name and serdes."""
         return send_target(self._topology, self._subtopology, self._application_id, topic, node)
 
     def _send(self, node: str, topic: str, key: bytes | None, value: bytes | None, partition: int) -> None:
@@ -413,7 +419,9 @@ class ProcessorTopology:
             self.counters.sent(topic)[0] += 1
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> bool:
-        """Put off a function until the record's release, and return whether that is still to come."""
+        """Postpone a call until the current record is released; return False if the record is in the last
+        stage, where the caller calls at once.
+        """
         handoff = self.handoff
         if handoff.early:
             handoff.later(handoff.last, function, *arguments)
@@ -452,7 +460,7 @@ class ProcessorTopology:
             topic = self._topology.real_topic(node.topic, self._application_id)
             write = sink_code(bound_to(topic, node), topic, produce=self._send_result, places=self._places)
             return self._guarded(node, closure_of(self.inlining, NodeCode(node.name, {}, write), forward))
-        # A node may bind to what is below it: where that is one child, its own lines are known already.
+        # A node may bind to its only child, whose lines are known already.
         self.inlining.codes.setdefault(forward, NodeCode(node.name, below, forward_only))
         if isinstance(node, ProcessorNode):
             operator = bound_operator(
@@ -463,7 +471,7 @@ class ProcessorTopology:
             context = BoundNodeContext(self, node)
             bound = operator.bind(forward, context, below)
             context.check_bound(passes_on=bound is forward)
-            # A node that binds to its children, or to nothing, does nothing of its own that could fail.
+            # A node that binds to its children, or to nothing, has no code of its own that could fail.
             quiet = bound is forward or bound is ignore_updates
             return bound if quiet else self._guarded(node, bound)
         for topic in node.topics:
@@ -475,7 +483,7 @@ class ProcessorTopology:
 
     @property
     def _looks_at_each_record(self) -> bool:
-        """Whether records are decoded ahead, or wait for others, or there may be a commit behind each."""
+        """True if records are decoded ahead, or wait for others, or there may be a commit behind each."""
         ahead = any(node.timestamps is not None for node, _ in self._sources.values())
         return self.timed or self.asks_for_commits or ahead or self.stages.last > 0
 
@@ -485,7 +493,7 @@ class ProcessorTopology:
         return guarded
 
     def _loop(self, topic: str, source: Source) -> RunBatch:
-        """Make a source's loop; every node is bound by now, so what they need is known."""
+        """Make a source's loop, after every node is bound, so that the needs of all nodes are known."""
         clock, node = self.clocks[0], source[0]
         return source_loop(
             source,

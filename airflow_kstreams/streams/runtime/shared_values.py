@@ -1,8 +1,8 @@
-"""Sees when one branch of a stream changes a value that the branches behind it share, for test drivers.
+"""Finds a branch of a stream that changes a value which the branches behind it share, for test drivers.
 
 Children of a node are given one object, in build order, as in Kafka Streams: a function that changes its
-argument changes it for the children behind. That is rarely meant, and it costs a copy of each value to see,
-so only tests look.
+argument changes it for the children behind. That is rarely meant, and finding it costs a copy of each value,
+so only test drivers do it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from airflow_kstreams.streams.codegen.loop_code import Inlining
 from airflow_kstreams.streams.graph.services import Forward, LoopCode
 from airflow_kstreams.streams.state.stores.value_copies import IMMUTABLE, kept_if_copyable
 
-#: Called with the names of a node and of the child that changed a value of it.
+#: Takes the names of a node and of its child that changed a value.
 SayShared = Callable[[str, str], None]
 
 
 def watched(
     node: str, children: dict[str, Forward], inlining: Inlining, say: SayShared
 ) -> dict[str, Forward]:
-    """Return the children of a node, each but the last with a look at the value before and behind it.
+    """Return the children of a node; each but the last compares the value before and behind it.
 
-    :param inlining: holds the lines of each closure; this function adds those of the new closures.
-    :param say: called when a child has changed a value.
+    :param node: name of the node.
+    :param children: child name -> its closure.
+    :param inlining: the lines of each closure; this function adds those of the new closures.
+    :param say: function to call when a child has changed a value.
     """
     *first, last = children
     return {
@@ -35,7 +37,7 @@ def watched(
 
 def _watching(node: str, name: str, child: Forward, inlining: Inlining, say: SayShared) -> Forward:
     def look(value: Any) -> Any:
-        """Return a copy of a value that can be compared with it, else None."""
+        """Return a copy that equals the value; None if there is none, or no need for one."""
         if type(value) in IMMUTABLE:
             return None
         before = kept_if_copyable(value)

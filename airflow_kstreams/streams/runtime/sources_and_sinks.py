@@ -1,27 +1,26 @@
-"""Makes the loop of a source as one function: decode, every operator that can be written as code, encode at
-the sinks, produce.
+"""Makes the loop of a source as one function: decode, run every operator that can be written as code, encode
+at the sinks, produce.
 
-Every task has this loop, with the lines that it needs: stream time, a look at requests for commits, records
+Every task has this loop, with the lines that it needs: stream time, a check for requests for commits, records
 that come decoded because their timestamps lie in their values. Where records of several topics alternate, the
 sources share a loop, which finds each record's lines by its topic: to enter and leave a loop costs more than
-a record. Sources share a loop only where nothing goes by stream time, no commit is asked for, no record comes
+a record. Sources share a loop only where no node goes by stream time, no commit is asked for, no record comes
 decoded, and there is one stage.
 
-Rule: the loop gives what calling the nodes' closures for each record gives, byte for byte and in the same
-order, and fails at the same record and node.
+Rule: the loop gives the same results as calls of the nodes' closures for each record, byte for byte and in
+the same order, and fails at the same record and node.
 
-What it saves, per record: a call for each node; writing the record into the task's record context, unless a
+The loop saves, per record: a call for each node; writing the record into the task's record context, unless a
 node that runs as a closure reads it there; encoding a key or value again that was read in the very same
-bytes. What it never saves is decoding: a record that cannot be decoded fails, even if no node would have
-used it.
+bytes. It never saves decoding: a record that cannot be decoded fails, even if no node would have used it.
 
-Errors: the loop's argument ``_node`` gives, for the line of the text, the node it was at; the record context
-is set on the way out, and before a handler is asked.
+Errors: the loop's argument ``_node`` gives the node that wrote a line of the text; the record context is set
+on the way out, and before a handler is called.
 
 A sink chooses the partition of each record. In a topic that has not grown a key lies where Java's partitioner
-puts it, by all of its bytes or, of a windowed key, by those of the key alone; in one that has grown, where
-linear hashing puts it by the same bytes. Where the client would find the same place, it is left to the
-client, which does it faster.
+puts it, by all of its bytes or, for a windowed key, by those of the key alone; in one that has grown, where
+linear hashing puts it by the same bytes. Where the client would choose the same partition, the choice is left
+to the client, which is faster.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ from airflow_kstreams.streams.records.stream_clock import StreamClock, TopicCloc
 from airflow_kstreams.streams.records.timestamp_reading import ReadRecord, as_consumed
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 
-#: Runs records with their timestamps and stream times, and returns how many of them it ran: all, unless one
+#: Runs records with their timestamps and stream times, and returns the number that it ran: all, unless one
 #: asked for a commit.
 RunBatch = Callable[[Sequence[Record], Sequence[int], Sequence[int]], int]
 #: Runs records with their timestamps and topics.
 RunMixed = Callable[[Sequence[Record], Sequence[int], Sequence[str]], int]
-#: A source, and its children by name.
+#: (source, child name -> its closure).
 Source = tuple[SourceNode, Mapping[str, Forward]]
 
 
 class Time(NamedTuple):
     """The clocks that the loop of a task with stream time moves.
 
-    :param clock: of the task.
-    :param topic_clock: of the topic.
+    :param clock: stream clock of the task.
+    :param topic_clock: clock of the source's topic.
     """
 
     clock: StreamClock
@@ -63,7 +62,7 @@ class Time(NamedTuple):
 
 
 class CommitRequests(Protocol):
-    """Says whether user code asked for a commit, and at which node."""
+    """The request of user code for a commit, and the node at which it came."""
 
     commit_requested: bool
     commit_asked_by: str
@@ -80,11 +79,14 @@ def source_loop(
 ) -> RunBatch:
     """Make the loop of a source.
 
-    :param inlining: every node of the task is bound by now.
-    :param time: None if nothing in the task goes by stream time.
-    :param requests: the loop stops behind a record that asked for a commit; None if none of the task does.
-    :param count_undated: counts records that a timestamp extractor skips; None unless records come decoded,
-        as :class:`ReadRecord`.
+    :param source: the source with its children.
+    :param errors: the task's error handlers.
+    :param inlining: the lines of the task's nodes, which are all bound.
+    :param time: the clocks to move; None if no node of the task goes by stream time.
+    :param requests: the requests for commits: the loop stops behind a record that made one; None if no node
+        of the task makes any.
+    :param count_undated: function that counts a record which a timestamp extractor skips; None unless records
+        come decoded, as :class:`ReadRecord`.
     """
     node, children = source
     code = _code(node, children, inlining)
@@ -106,7 +108,7 @@ def source_loop(
 def mixed_loop(sources: Mapping[str, Source], errors: ErrorHandling, inlining: Inlining) -> RunMixed:
     """Make the loop that several sources share.
 
-    :param sources: by real topic, one or more.
+    :param sources: real name of a topic -> its source with children; one or more.
     """
     code = _code(*next(iter(sources.values())), inlining)
     word = "if"
@@ -129,7 +131,7 @@ def _code(node: SourceNode, children: Mapping[str, Forward], inlining: Inlining)
 def _each(
     code: TaskLoopCode, argument: str, head: str, requests: CommitRequests | None = None
 ) -> Iterator[None]:
-    """Write a loop over records; what is written meanwhile is its body."""
+    """Write a loop over records; the lines written in the ``with`` block are its body."""
     ran = "len(records)"
     with code.block(f"def run_batch(records, timestamps_ms, {argument}, _node=_node_of_line)"):
         code.line("record, timestamp_ms = context.record, context.timestamp_ms")
@@ -152,7 +154,9 @@ def _each(
 
 @contextmanager
 def _timed(code: TaskLoopCode, time: Time) -> Iterator[None]:
-    """Write how stream time goes on with a record; what is written meanwhile takes the record."""
+    """Write the lines that move stream time with a record; the lines written in the ``with`` block process
+    the record.
+    """
     clock = code.name(time.topic_clock, "clock")
     with code.block(f"if time_ms > {clock}.time_ms"):
         with code.block(f"if time_ms >= {clock}.due_ms"):
@@ -165,7 +169,7 @@ def _timed(code: TaskLoopCode, time: Time) -> Iterator[None]:
 
 
 def _let_pass(code: TaskLoopCode, call: str) -> None:
-    """Write a call in which timers call back; an error of theirs comes of no record."""
+    """Write a call in which timers call back; an error of theirs belongs to no record."""
     code.place()
     with code.block("try"):
         code.line(call)
@@ -208,7 +212,7 @@ def _run(
 def decoded_ahead(record: ReadRecord) -> tuple[Any, Any]:
     """Return key and value of a record that came decoded.
 
-    :raises Exception: the error that kept it from being decoded.
+    :raises Exception: the error of decoding it.
     """
     if record.error is not None:
         raise record.error
@@ -218,9 +222,10 @@ def decoded_ahead(record: ReadRecord) -> tuple[Any, Any]:
 def sink_code(node: SinkNode, topic: str, *, produce: Produce, places: KeyPlaces) -> WriteCode:
     """Return the function that writes a sink's lines; they count the records that they send.
 
-    :param node: with the serdes of its topic.
-    :param topic: real name.
-    :param places: finds the partitions of keys.
+    :param node: the sink, with the serdes of its topic.
+    :param topic: the topic's real name.
+    :param produce: function that sends one record.
+    :param places: the partitions of keys.
     """
     partition_bytes = node.key_serde.partition_bytes
     by_object = None if partition_bytes is None else _of_part(partition_bytes, places.of(topic))
@@ -242,7 +247,7 @@ def sink_code(node: SinkNode, topic: str, *, produce: Produce, places: KeyPlaces
                 f"{ANY_PARTITION} if {made} is None else {code.name(by_bytes, 'partition_of')}({made})"
             )
             key_bytes = made
-        # A line for each argument: the one of an error says which failed.
+        # A line for each argument: the line of an error tells the argument that failed.
         code.line(f"{code.name(produce, 'produce')}({code.name(topic, 'topic')},")
         code.line(f"{code.serialized(value, node.value_serde)},", (value, value_encoding))
         code.line(f"{key_bytes},", encodes_key)
@@ -261,7 +266,9 @@ def _of_part(partition_bytes: Callable[[Any], bytes], place: Callable[[bytes], i
 
 
 def _by_user(partitioner: Partitioner, topic: str, places: KeyPlaces) -> Callable[[Any, Any, int], int]:
-    """Return the function that gives the partition of a key and a value: the user's, else the one given."""
+    """Return the function that gives the partition of a key and a value: the user partitioner's answer, or
+    its third argument if that is None.
+    """
 
     def partition_for(key: Any, value: Any, otherwise: int) -> int:
         count = places.count(topic)
@@ -280,9 +287,9 @@ def _by_user(partitioner: Partitioner, topic: str, places: KeyPlaces) -> Callabl
 
 
 class KeyPlaces:
-    """The partitions of one task's keys, by topic, real names.
+    """The partitions of one task's keys, by real names of topics.
 
-    :param environment: knows how many partitions topics have, and had.
+    :param environment: the partition counts of topics, now and before they grew.
     """
 
     __slots__ = ("_initial", "_partition_count", "_places")
@@ -293,11 +300,11 @@ class KeyPlaces:
         self._places: dict[str, Callable[[bytes], int]] = {}
 
     def has_grown(self, topic: str) -> bool:
-        """Return whether the client does not know where the keys of a topic lie."""
+        """Return True if a topic has grown, so that the client does not know the partitions of its keys."""
         return topic in self._initial
 
     def count(self, topic: str) -> int:
-        """Return how many partitions a topic has."""
+        """Return the number of a topic's partitions."""
         return self._partition_count(topic)
 
     def of(self, topic: str) -> Callable[[bytes], int]:
@@ -308,10 +315,10 @@ class KeyPlaces:
         return place
 
     def partition(self, topic: str, key: bytes | None, placed_by: bytes | None) -> int:
-        """Return where to send a record.
+        """Return the partition to which to send a record.
 
-        :param placed_by: the bytes that decide, where those of the key do not.
-        :return: -1 to leave it to the client.
+        :param placed_by: bytes that decide the partition; None for those of the key.
+        :return: number of the partition; -1 to leave the choice to the client.
         """
         data = key if placed_by is None and topic in self._initial else placed_by
         return ANY_PARTITION if data is None else self.of(topic)(data)

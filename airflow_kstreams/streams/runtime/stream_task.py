@@ -14,12 +14,13 @@ A task goes through these states::
     +-----------------------------------------------------------------------------+
 
 - CREATED: the topology is bound, the stores are empty.
-- RESTORED: the stores hold what earlier commits logged.
+- RESTORED: the stores hold the entries that earlier commits logged.
 - OPEN: the processors have started; the task processes records and wall-clock timers, and may be committed.
-- AT_STOP: every chosen record is released, and none is processed any more; what they have closed is given.
-  The end of the run may bring stream time further and closes the processors; the last commit follows.
-- CLOSED: no call runs, and no resource of calls is open. What was not committed is void. A closed task may
-  be closed again.
+- AT_STOP: every chosen record is released, and no further one is processed; the windows that these records
+  closed are emitted. The end of the run may bring stream time further and closes the processors; the last
+  commit follows.
+- CLOSED: no call runs, and no resource of calls is open. Uncommitted results are void. A closed task may be
+  closed again.
 
 Every other transition, and every step in a state in which it must not come, raises a
 :class:`~airflow_kstreams.streams.errors.TaskStateError`.
@@ -31,11 +32,11 @@ functions asynchronously that is an :class:`InlineExecution`.
 
 Commit points: with cached results (tables), a task emits only at points counted in released records from the
 slice's start (``commit.every.records``) and at its end. A crash resumes at an earlier point with the same
-count, so the same emissions come again. Which of the points are committed makes no difference to that: unless
-the user set their number, the clock decides, and the number of changes that wait to be logged, so that a key
-that changes all the time is logged once in ``commit.interval.ms``. Without cached results every record is a
-commit point. A commit that user code asks for comes right after the record, in either case: the records alone
-decide it, so a crash does not change it.
+count, so the same emissions come again. It does not matter for them at which of these points the task
+commits: unless the user set their number, the clock decides, and the number of changes that wait to be
+logged, so that a key that changes all the time is logged once in ``commit.interval.ms``. Without cached
+results every record is a commit point. A commit that user code asks for comes right after the record, in
+either case: it depends on the records alone, so a crash does not change it.
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ from airflow_kstreams.streams.topology.topology import Topology
 
 log = logging.getLogger(__name__)
 
-#: Commit points of a task with cached results, in released records, unless the user sets another number.
+#: Released records between two commit points of a task with cached results, unless the user sets a number.
 CACHED_COMMIT_EVERY_RECORDS = 100_000
-#: With so many changes to log, the next such point is committed whatever the clock says: they take memory,
-#: and stores on disk keep no more entries as objects.
+#: Number of changes to log at which the task commits at its next commit point, even before
+#: ``commit.interval.ms`` has passed: changes take memory, and stores on disk keep no more entries as objects.
 UNDRAINED_CHANGES = 100_000
 
 
@@ -100,7 +101,11 @@ _TRANSITIONS: Mapping[Lifecycle, frozenset[Lifecycle]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskId:
-    """A task: subtopology and partition group."""
+    """A task.
+
+    :param subtopology: id of its subtopology.
+    :param group: number of its partition group.
+    """
 
     subtopology: int
     group: int
@@ -114,13 +119,14 @@ class StreamTask:
 
     :param topology: the whole topology.
     :param task_id: its subtopology and partition group.
-    :param bounds: start and stop offset of each partition of the group, real topic names.
-    :param produce: sends one record, see ``WriterPort``.
-    :param progress: the counts that an earlier attempt had committed for this slice, and the partition times
-        that earlier runs left.
-    :param environment: the machine's clock and topics of one partition unless given.
+    :param bounds: partition of the group, with the topic's real name -> (start offset, stop offset).
+    :param produce: function that sends one record, see ``WriterPort``.
+    :param settings: the application's settings.
+    :param progress: the counts that an earlier attempt committed for this slice, and the partition times that
+        earlier runs committed.
+    :param environment: clock, topics and limits; None for the machine's clock and topics of one partition.
     :ivar state: its state, see the diagram above.
-    :ivar execution: processes the records; says what is in flight, and whether a commit may come.
+    :ivar execution: its execution, which processes the records.
     """
 
     def __init__(
@@ -148,7 +154,7 @@ class StreamTask:
             closings=closings_in(progress.partition_times.values()),
         )
         self._explaining = self._bound.errors.explaining
-        #: Whether the log says that records have implausible times: once, since there may be many.
+        #: True after the warning about implausible times was logged: once, since there may be many.
         self._misdated_said = False
         self._before = progress
         self._read = dict.fromkeys(sorted({partition.topic for partition in bounds}), 0)
@@ -224,14 +230,14 @@ class StreamTask:
         )
 
     def restored(self) -> None:
-        """Enter RESTORED: the stores hold what earlier commits logged."""
+        """Enter RESTORED: the stores hold the entries that earlier commits logged."""
         self._become(Lifecycle.RESTORED)
 
     def open(self) -> bool:
         """Start the processors, before the first record.
 
-        :return: whether they wrote anything, dead letters included; it belongs to the first commit.
-        :raises RecordError: a processor's init failed, or what a resource's opening raised.
+        :return: True if they wrote records, dead letters included; these belong to the first commit.
+        :raises RecordError: a processor's ``init``, or the opening of a resource, failed.
         """
         self._become(Lifecycle.OPEN)
         counters = self._bound.counters
@@ -245,7 +251,8 @@ class StreamTask:
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
         """Buffer fetched records of one partition.
 
-        :raises TopologyError: a key of a topic that has grown does not lie where that puts it.
+        :raises TopologyError: a key of a topic that has grown lies in a partition in which its growth does
+            not put it.
         """
         if self._key_check is not None:
             records = self._key_check.look_at(partition, records, self.group.read_to(partition))
@@ -254,9 +261,9 @@ class StreamTask:
     def process(self, limit: int) -> int:
         """Process the next records, up to a commit point at most; there, cached results are emitted.
 
-        :param limit: the most records to release; a request for a commit ends the call earlier.
-        :return: the number of released records; 0 means that more must be fetched first, that calls take
-            their time, or that all is done.
+        :param limit: most records to release; a request for a commit ends the call earlier.
+        :return: number of released records; 0 means that more must be fetched first, that calls still run,
+            or that all records are released.
         :raises RecordError: a record could not be decoded, processed or encoded.
         """
         self._require(Lifecycle.OPEN)
@@ -266,7 +273,7 @@ class StreamTask:
     def punctuate(self) -> bool:
         """Fire the wall-clock timers that are due, between two calls of :meth:`process`.
 
-        :return: whether any was due; what it forwarded belongs to the next commit.
+        :return: True if any was due; its results belong to the next commit.
         :raises RecordError: user code failed.
         """
         self._require(Lifecycle.OPEN)
@@ -274,7 +281,7 @@ class StreamTask:
             return self.execution.punctuate()
 
     def settle(self) -> None:
-        """Wait until every record chosen is released.
+        """Wait until every chosen record is released.
 
         :raises RecordError: as :meth:`process`.
         """
@@ -282,10 +289,10 @@ class StreamTask:
             self.execution.settle()
 
     def flush(self) -> None:
-        """Emit what is cached; the first step of every commit.
+        """Emit cached results; the first step of every commit.
 
-        What user code asks for meanwhile is this very commit. Kept, the request would bring another one after
-        the next record, unless a crash forgot it: emission would depend on crashes.
+        A commit that user code asks for meanwhile is this one. If the request was kept, another commit would
+        come after the next record, unless a crash lost the request: emission would depend on crashes.
 
         :raises RecordError: a downstream function or serde failed.
         """
@@ -297,15 +304,15 @@ class StreamTask:
             log.warning("task %s: %s", self.task_id, warning)
 
     def changes(self) -> Iterator[LoggedChanges]:
-        """Yield what goes to each changelog topic: one change per key that changed since the last call."""
+        """Yield the changes for each changelog topic: one change per key that changed since the last call."""
         for name, changelog in self._changelogs.items():
             yield self.execution.changes(name, changelog)
 
     def stop(self) -> None:
         """Process no more records; those in flight are released first. If all are processed, stream time
-        comes to the latest: none is buffered that holds it back.
+        comes to the largest timestamp: no buffered record holds it back.
 
-        :raises RecordError: as :meth:`process`, or what timers brought about failed.
+        :raises RecordError: as :meth:`process`, or the callback of a timer failed.
         """
         self._become(Lifecycle.AT_STOP)
         self.settle()
@@ -316,11 +323,12 @@ class StreamTask:
                 """No commit comes in between, as with the moments that a record passes."""
 
     def end_of_run(self, to_ms: int, also: Collection[str] = ()) -> Iterator[None]:
-        """Bring stream time to a moment, see :mod:`airflow_kstreams.streams.runtime.execution`.
+        """Bring stream time forward, see :mod:`airflow_kstreams.streams.runtime.execution`.
 
-        :param also: nodes whose parked records do not keep it from that.
-        :return: yields where the task may be committed.
-        :raises RecordError: what timers brought about failed.
+        :param to_ms: stream time to reach, epoch milliseconds.
+        :param also: names of nodes whose parked records do not hold stream time back.
+        :return: an iterator that yields at each point at which the task may be committed.
+        :raises RecordError: the callback of a timer failed.
         """
         self._require(Lifecycle.AT_STOP)
         with self._explaining:
@@ -332,7 +340,7 @@ class StreamTask:
             )
 
     def close_processors(self) -> None:
-        """Close the processors, before the last commit: what they forward or store is committed with it.
+        """Close the processors, before the last commit, which holds their results and changes.
 
         :raises RecordError: a processor's close failed.
         """
@@ -346,10 +354,10 @@ class StreamTask:
         self.execution.close()
 
     def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
-        """Return whether to commit now, between two calls of :meth:`process`.
+        """Return True if the task is to be committed now, between two calls of :meth:`process`.
 
-        :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
-        :param processed: whether the last call processed anything; a commit point counts once.
+        :param interval_elapsed: True if ``commit.interval.ms`` has passed since the last commit.
+        :param processed: True if the last call released any record; a commit point counts once.
         """
         execution = self.execution
         if execution.commit_requested:
@@ -362,17 +370,19 @@ class StreamTask:
 
     @property
     def next_due_ms(self) -> int | None:
-        """Stream time at which the task has something to do next, though no record comes; None if at none."""
+        """Stream time, epoch milliseconds, at which the task gives a result next though no record comes; None
+        if there is none.
+        """
         return next_needed_ms(self._bound.clocks)
 
     @property
     def stores(self) -> Mapping[str, Any]:
-        """The task's stores by name."""
+        """Store name -> the task's store."""
         return self._bound.stores
 
     @property
     def changelogs(self) -> Mapping[str, str]:
-        """Changelog topic of each logged store."""
+        """Name of a logged store -> its changelog topic."""
         return self._changelogs
 
     @property
@@ -432,19 +442,19 @@ class StreamTask:
         return before + self._bound.counters.counts(read=self._read, outside=self.group.skipped_by_topic())
 
     def _undrained(self) -> int:
-        """Return how many changes wait to be logged."""
+        """Return the number of changes that wait to be logged."""
         return sum(map(self.execution.undrained_count, self._changelogs))
 
     def _latest_ms(self) -> int:
         """Return the largest timestamp of the records processed, in this run or before it; 0 if none was.
 
-        It travels with the offsets, so what is forwarded at the end has the same time in an attempt that has
-        nothing left to process.
+        It is committed with the offsets, so results at the end have the same time in an attempt that has no
+        record left to process.
         """
         return max(0, *(latest_ms for _, latest_ms in self.group.partition_times().values()))
 
 
-#: Where a partition has fewer records in a row, those of several partitions are run together if they may be.
+#: Length of a run of one partition below which records of several partitions are run together where allowed.
 _SHORT_RUN = 64
 
 
@@ -454,11 +464,11 @@ class InlineExecution:
     Its commit points are counted in records from the slice's start, so that every attempt has the same ones;
     between two of them cached results wait.
 
-    :param topology: bound, of one stage.
+    :param topology: the bound topology, of one stage.
     :param group: the task's record queues.
-    :param points_every: records between two commit points, 0 for none.
-    :param records_in: records processed by earlier attempts.
-    :param read: counts processed records by topic.
+    :param points_every: number of records between two commit points; 0 for none.
+    :param records_in: number of records processed by earlier attempts.
+    :param read: topic -> number of its records processed, counted here.
     """
 
     in_flight = wants_records = at_capacity = waits_for_retries = False
@@ -483,7 +493,7 @@ class InlineExecution:
 
     @property
     def commit_requested(self) -> bool:
-        """Whether user code has asked for a commit since the last one."""
+        """True if user code has asked for a commit since the last one."""
         return self._topology.commit_requested
 
     @commit_requested.setter
@@ -492,12 +502,12 @@ class InlineExecution:
 
     @property
     def at_point(self) -> bool:
-        """Whether the record processed last is a commit point."""
+        """True if the record processed last is a commit point."""
         return self._points_every > 0 and self.records_in % self._points_every == 0
 
     @property
     def complete(self) -> bool:
-        """Whether every record up to the stop offsets was processed."""
+        """True if every record up to the stop offsets was processed."""
         return self._group.complete
 
     def open(self, time_ms: int) -> None:
@@ -508,8 +518,8 @@ class InlineExecution:
         """Run records, of one partition after the other, up to a commit point, where cached results
         are emitted.
 
-        Where partitions alternate, few records lie in a row, and each call of this method has its price; so
-        has each run.
+        Where partitions alternate, few records lie in a row, and each call of this method and each run costs
+        time; then records of several partitions are run together.
         """
         if self._points_every:
             limit = min(limit, self._points_every - self.records_in % self._points_every)
@@ -538,11 +548,11 @@ class InlineExecution:
         """Do nothing: a chosen record is processed at once."""
 
     def punctuate(self) -> bool:
-        """Fire the wall-clock timers that are due, and return whether there were any."""
+        """Fire the wall-clock timers that are due, and return True if there were any."""
         return self._topology.wall_clock.fire()
 
     def pass_time(self, to_ms: Mapping[str, int]) -> None:
-        """Bring the stream time of topics to moments, and fire the timers that are due then."""
+        """Bring the stream time of topics forward, and fire the timers that are due then."""
         clock = self._topology.clock
         clock.bring_to(to_ms)
         clock.fire()
@@ -564,7 +574,7 @@ class InlineExecution:
         return iter(())
 
     def changes(self, store: str, changelog: str) -> LoggedChanges:
-        """Return the changes of a store since this was asked last."""
+        """Return the changes of a store since the last call."""
         return changes_of(self._topology.stores[store], changelog)
 
     def undrained_count(self, store: str) -> int:
@@ -580,7 +590,7 @@ class InlineExecution:
         return False
 
     def waiting_for(self) -> str:
-        """Return no calls: no record in flight waits."""
+        """Return ``nothing``: no record in flight waits for a call."""
         return "nothing"
 
     def call_figures(self) -> None:

@@ -1,5 +1,5 @@
-"""Holds what a task asks of the world around it, beside records, and connects the nodes of a subtopology: the
-topics that lead to each, and forwarding to several.
+"""Defines the services that a task needs from its host, beside records, and connects the nodes of a
+subtopology: the topics that lead to each, and forwarding to several.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 def topics_above(
     topology: Topology, subtopology: Subtopology, application_id: str
 ) -> dict[str, frozenset[str]]:
-    """Return the real names of the source topics that lead to each node."""
+    """Return node name -> real names of the source topics above it."""
     above: dict[str, frozenset[str]] = {}
     for node in subtopology.nodes:
         if isinstance(node, SourceNode):
@@ -39,8 +39,8 @@ def topics_above(
 def partition_bytes_of(
     topology: Topology, subtopology: Subtopology, application_id: str
 ) -> dict[str, Callable[[bytes], bytes]]:
-    """Return functions that take from a serialized key the bytes that decide its partition, by real topic
-    name; topics in which all bytes of a key do so are absent.
+    """Return real name of a topic -> the function from a serialized key to the bytes that decide its
+    partition; topics in which all bytes of a key do so are absent.
     """
     found: dict[str, Callable[[bytes], bytes]] = {}
     for node in subtopology.nodes:
@@ -96,29 +96,32 @@ def _unbounded(topic: str) -> LatestAllowed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEnvironment:
-    """The host's answers.
+    """The services of a task's host. Topics stand under their real names.
 
-    :param now_ms: wall clock, epoch milliseconds.
-    :param steady_ms: a wall clock that is never set back or forward: it measures a back-off and the budget
-        for it; ``now_ms`` unless given.
-    :param partition_count: how many partitions a topic has, real name; asked where the client does not place
-        a key: where not all of its bytes decide, and for the topics of ``placements``.
-    :param placements: topic that has grown, real name -> how many partitions it had before: its keys are
-        placed by linear hashing. Every other topic's keys are placed as by Kafka's default.
-    :param latest_allowed: how far ahead the records of a topic may be dated, real name; see
+    :param now_ms: function that gives the wall clock's time, epoch milliseconds.
+    :param steady_ms: function that gives the time of a wall clock that is never set back or forward: it
+        measures back-offs and their budget; None for ``now_ms``.
+    :param partition_count: function that gives the number of a topic's partitions; called where the client
+        does not place a key: where not all of its bytes decide, and for the topics of ``placements``.
+    :param placements: topic that has grown -> its number of partitions before: its keys are placed by linear
+        hashing. Every other topic's keys are placed by Kafka's default.
+    :param latest_allowed: function that gives a topic's bound on the timestamps of its records; see
         ``max.timestamp.ahead.ms``.
-    :param dead_letter_bytes: the largest record that the dead-letter topic takes.
-    :param refused: results that the broker refused in earlier attempts, by their content; see
+    :param dead_letter_bytes: size of the largest record that the dead-letter topic takes.
+    :param refused: id of a result's content -> the broker's error in an earlier attempt; see
         ``production.exception.handler``.
-    :param pause: waits for some seconds, when there is nothing else to do.
-    :param grown: topics that have gained partitions, real names; their keys are looked at.
-    :param processors: how keys find their task, where there are more tasks than there were partitions.
-    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
-    :param topic_ids: of the topics that the task reads, by real name.
-    :param global_entries: what global tables hold, by topic.
-    :param say_shared: called with the names of a node and of its child that changed a value which the
-        children behind it share, in tests; None for not to look.
-    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
+    :param pause: function that waits for some seconds, when the task has nothing else to do.
+    :param grown: topic that has gained partitions -> its growth; its keys are checked.
+    :param processors: the processors, by which keys find their task, where there are more tasks than there
+        were partitions; None where there are not.
+    :param looked_at: partition that waits for its ancestors -> (start offset, end offset) of the records that
+        are read ahead for their times only.
+    :param topic_ids: topic that the task reads -> its id.
+    :param global_entries: topic of a global table -> its entries.
+    :param say_shared: function that takes the names of a node and of its child that changed a value which the
+        children behind it share, in tests; None to skip the check.
+    :param make_caller: function that makes the caller of asynchronous nodes; None for one with an event loop
+        and threads.
     """
 
     now_ms: Callable[[], int] = system_clock_ms

@@ -1,17 +1,17 @@
-"""Estimates the memory that an object takes up, for the bound of records that wait.
+"""Estimates the memory that an object takes up, for the bound of waiting records.
 
-Rule: no code of the object's own runs: what is held is read past its methods. What cannot be read so counts
-as one small object, and never as an error, which would come at another place than the user's line.
+Rule: no code of the object's own runs: its parts are read past its methods. An object whose parts cannot be
+read so counts as one small object, and never as an error, which would not happen at the user's line.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Parts of one object that are looked at; a larger one is taken to be alike throughout.
+#: Most parts of one object that are measured; the rest of a larger one counts as parts of the same mean size.
 _MOST_PARTS = 64
 _FLAT = frozenset((str, bytes, int, float))
-#: Of containers: what gives their parts, past what a class of the user's says.
+#: (container, function that gives its parts, past the methods of a user's class).
 _PARTS: tuple[tuple[Any, Any], ...] = (
     (dict, dict.items),
     (list, list.__iter__),
@@ -19,20 +19,20 @@ _PARTS: tuple[tuple[Any, Any], ...] = (
     (set, set.__iter__),
     (frozenset, frozenset.__iter__),
 )
-#: Of types that were made by a class statement.
+#: Flag of types that were made by a class statement.
 _HEAP_TYPE = 1 << 9
-#: What is taken for an object that cannot be looked at.
+#: Size that counts for an object that cannot be measured.
 _UNKNOWN_BYTES = 64
 
 
 def size_of(value: Any, depth: int = 3) -> int:
-    """Return an estimate of the bytes that an object takes up, with what it holds, some levels deep."""
+    """Return an estimate of the bytes that an object takes up, with its parts, ``depth`` levels deep."""
     kind = type(value)
     if kind in _FLAT:
         return value.__sizeof__()  # type: ignore[no-any-return]
     if value is None or kind is bool:
         return 0
-    if kind is dict and depth and len(value) <= _MOST_PARTS:  # what most values are, without a detour
+    if kind is dict and depth and len(value) <= _MOST_PARTS:  # most values, measured here for speed
         size: int = value.__sizeof__()
         for name, part in value.items():
             size += name.__sizeof__() if type(name) is str else size_of(name, depth - 1)
@@ -62,7 +62,7 @@ def _size(value: Any, kind: type, depth: int) -> int:
 
 
 def _own(value: Any) -> int:
-    """Return the size of an object itself, by what its type's first base in C says."""
+    """Return the size of an object itself, by ``__sizeof__`` of its type's first base in C."""
     for base in type(value).__mro__:
         if base.__flags__ & _HEAP_TYPE == 0:
             sized: Any = base.__sizeof__

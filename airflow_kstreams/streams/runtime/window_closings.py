@@ -1,18 +1,18 @@
 """Keeps windows closed that were closed under another grace.
 
 Rule: a window that a commit found closed stays closed, whatever grace a later topology gives it. So more
-grace counts for the windows that are open when it is adopted, and for later ones; none that was given as
-final is given again with fewer records in it. Less grace needs no rule: it closes windows that are still in
-the store.
+grace counts for the windows that are open when it is adopted, and for later ones; no window that was emitted
+as final is emitted again with fewer records in it. Less grace needs no rule: it closes windows that are still
+in the store.
 
-Invariant: beside its offsets a task commits how long the windows of each store stay open, and, while more
-grace is being adopted, up to which moment they were closed under less. Windows are judged by the larger one
-of stream time and of the stream time that would close those under the grace of now. Of a join, each side's
-elements are judged so: those that were late stay late, for their partners may be gone.
+Invariant: beside its offsets a task commits the time for which the windows of each store stay open, and,
+while more grace is being adopted, the time up to which they were closed under less. Windows are judged by the
+larger one of stream time and of the stream time that would close these windows under the present grace. In a
+join, each side's elements are judged so: those that were late stay late, for their partners may be deleted.
 
-Crash argument: both travel with the offsets and the stream time of the same commit. An attempt that resumes
-finds the present grace there, so what it adopts was decided at the first commit that knew it, or is decided
-again from the same commit of before.
+Crash argument: both are committed with the offsets and the stream time. An attempt that resumes finds the
+present grace there, so the adoption was decided at the first commit under this grace, or is decided again
+from the same commit before it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from airflow_kstreams.streams.records.record_queue import Closing, PartitionTime
 
 
 def closings_in(times: Iterable[PartitionTimes]) -> dict[str, Closing]:
-    """Return what is closed by the times of a task's partitions, by store.
+    """Return store name -> its closing, from the times of a task's partitions.
 
-    Every commit writes all partitions alike. Where one is older, what any of them closed stays closed.
+    Every commit writes the same closings to all partitions. If one partition's commit is older, a window that
+    any of them closed stays closed.
     """
     found: dict[str, Closing] = {}
     for each in times:
@@ -37,9 +38,9 @@ def closings_in(times: Iterable[PartitionTimes]) -> dict[str, Closing]:
 
 
 class WindowClosings:
-    """The windowed stores of a task, and what was closed in them.
+    """The windowed stores of a task, with the windows closed under less grace.
 
-    :param before: of the last commit, by the store's name.
+    :param before: store name -> its closing in the last commit.
     """
 
     def __init__(self, before: Mapping[str, Closing]) -> None:
@@ -49,19 +50,20 @@ class WindowClosings:
     def time_of(self, store: str, open_ms: int, stream_time: Callable[[], int]) -> Callable[[], int]:
         """Return a function that gives the time by which a store's windows are judged.
 
+        :param store: name of the store.
         :param open_ms: as in :class:`Closing`.
-        :param stream_time: gives the stream time of the node that keeps the store.
+        :param stream_time: function that gives the stream time of the node that keeps the store.
         """
         closing = self._stores[store] = _StoreClosing(self._before.get(store), open_ms, stream_time)
         return closing.time_ms if closing.adopts else stream_time
 
     def start(self) -> None:
-        """Find what is closed, once the clocks have the stream time of the last commit."""
+        """Compute the closed windows, after the clocks got the stream time of the last commit."""
         for closing in self._stores.values():
             closing.start()
 
     def now(self) -> dict[str, Closing]:
-        """Return what the next commit says."""
+        """Return store name -> its closing for the next commit."""
         return {store: closing.now() for store, closing in sorted(self._stores.items())}
 
 
@@ -76,7 +78,7 @@ class _StoreClosing:
         self._stream_time = stream_time
         self._closed_ms: int | None = None
         self._least_ms = -1
-        #: Whether entries may have been closed that stream time alone would open again.
+        #: True if entries may have been closed that stream time alone would open again.
         self.adopts = before is not None and (before.closed_ms is not None or before.open_ms < open_ms)
 
     def start(self) -> None:

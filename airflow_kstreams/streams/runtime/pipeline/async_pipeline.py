@@ -2,16 +2,17 @@
 
 Rule: the pipeline chooses records in the order of ``partition_group.py`` while its limit allows more, and
 runs each through stage 0 at once. A record enters the next stage when it is the first of its stage and all
-calls that it made there have ended. The last stage releases it: what it wrote, changed and counted belongs to
-the next commit, and the committable offset moves behind it. A commit point, and a commit that user code asked
-for, belong to their record in flight: tables emit in it, each in its stage, after all else that the record
-brought about. The call of a parked record (``parking.py``) runs beside the records in flight; when it has
-ended, a record in flight of its own takes its result through the stages.
+calls that it made there have ended. The last stage releases it: its results, changes and counts belong to the
+next commit, and the committable offset moves behind it. A commit point, and a commit that user code asked
+for, belong to their record in flight: tables emit in it, each in its stage, after all other effects of the
+record. The call of a parked record (``parking.py``) runs beside the records in flight; when it has ended, a
+record in flight of its own takes its result through the stages.
 
-Invariant: between two releases, everything that a commit would hold is as of the last record released.
+Invariant: between two releases, a commit would hold exactly the effects of the records up to the last one
+released.
 
-Crash argument: ``docs/internals/async.md``. Nothing of a record leaves the task before its release, and all
-of it leaves in one step of the task's own thread; stores of earlier stages are restored from changelogs that
+Crash argument: ``docs/internals/async.md``. No result of a record leaves the task before its release, and all
+of them leave in one step of the task's own thread; stores of earlier stages are restored from changelogs that
 hold released changes only.
 """
 
@@ -37,7 +38,7 @@ from airflow_kstreams.streams.runtime.pipeline.released_changes import ReleasedC
 from airflow_kstreams.streams.runtime.pipeline.stage_runner import NodeCallbacks, StagedTopology, StageRunner
 from airflow_kstreams.streams.state.stores.state_store import LoggedChanges, changes_of
 
-#: Records chosen before the pipeline looks again at what it may release.
+#: Most records chosen before the pipeline tries again to release some.
 _CHOSEN_AT_ONCE = 64
 
 
@@ -46,15 +47,15 @@ class AsyncPipeline:
 
     :param group: the task's record queues.
     :param topology: the stages.
-    :param caller: runs the calls.
-    :param limit: of records in flight.
-    :param points_every: records between two commit points, 0 for none.
-    :param records_in: records released by earlier attempts.
-    :param read: counts released records by topic.
-    :ivar commit_requested: whether a record released since the last commit asked for one.
-    :ivar at_point: whether the record released last is a commit point, and no step of the task's own has come
+    :param caller: the caller, which runs the calls.
+    :param limit: the limit of records in flight.
+    :param points_every: number of records between two commit points; 0 for none.
+    :param records_in: number of records released by earlier attempts.
+    :param read: topic -> number of its records released, counted here.
+    :ivar commit_requested: True if a record released since the last commit asked for a commit.
+    :ivar at_point: True if the record released last is a commit point, and no step of the task's own has come
         after it.
-    :ivar wants_records: whether the limit allowed more records than were fetched.
+    :ivar wants_records: True if the limit allowed more records than were fetched.
     """
 
     def __init__(
@@ -74,16 +75,16 @@ class AsyncPipeline:
         self._context = topology.context
         self._last = topology.stages.last
         self._caller = caller
-        #: Calls that run.
+        #: Number of calls that run.
         self._running = 0
-        #: Records in flight that take a parked record through the stages.
+        #: Number of records in flight that take a parked record through the stages.
         self._retrying = 0
         self._retries = topology.retries
-        #: Node -> records in its retry topic, as of the record released last.
+        #: Node -> number of records in its retry topic, as of the record released last.
         self._parked: dict[str, int] = {}
         self._limit = limit
         self._points_every = points_every
-        #: Records chosen since the slice's start.
+        #: Number of records chosen since the slice's start.
         self._chosen = self.records_in = records_in
         self._read = read
         self._queues: list[deque[InFlightRecord]] = [deque() for _ in range(self._last)]
@@ -99,54 +100,54 @@ class AsyncPipeline:
 
     @property
     def in_flight(self) -> bool:
-        """Whether records were chosen that are not released yet."""
+        """True if records were chosen that are not released yet."""
         return self._limit.records > 0
 
     @property
     def complete(self) -> bool:
-        """Whether every record up to the stop offsets is released, and no retry is to be waited for.
+        """True if every record up to the stop offsets is released, and the task need not wait for a retry.
 
-        Steps that timers brought about may still be in flight: the task waits for those when it stops, or its
-        timers would keep it for ever.
+        Steps of timers may still be in flight: the task waits for those when it stops, or its timers would
+        keep it for ever.
         """
         return self._group.complete and not self._retrying and not self._retries.stays()
 
     @property
     def may_commit(self) -> bool:
-        """Whether a commit may come now: all results cached up to the record released last were emitted, or
+        """True if a commit may come now: all results cached up to the record released last were emitted, or
         can be.
         """
         return not self._topology.cached or self.at_point or not self.in_flight
 
     @property
     def at_capacity(self) -> bool:
-        """Whether no record can be chosen before others are released or retried."""
+        """True if no record can be chosen before others are released or retried."""
         return not (self.wants_records or self._may_choose() or self._group.complete)
 
     @property
     def waits_for_retries(self) -> bool:
-        """Whether the task goes on only by retrying parked records: all others are released, or so many are
+        """True if the task goes on only by retrying parked records: all others are released, or so many are
         parked that no more is chosen.
         """
         return self._retries.parks and (self._retries.full or self._group.complete)
 
     @property
     def parked(self) -> Mapping[str, int]:
-        """Node -> how many records are parked in its retry topic; nodes without such are absent."""
+        """Node -> number of records parked in its retry topic; nodes without such are absent."""
         return {node: count for node, count in self._parked.items() if count}
 
     @property
     def parked_due_ms(self) -> int | None:
-        """The moment at which the next parked record is due, epoch milliseconds; None when none is parked."""
+        """Time at which the next parked record is due, epoch milliseconds; None when none is parked."""
         return self._retries.parked_due_ms if any(self._parked.values()) else None
 
     def calls_ended(self) -> bool:
-        """Return whether any call has ended since this was asked last."""
+        """Return True if any call has ended since the last call of this method."""
         seen, self._ended_seen = self._ended_seen, self._ended
         return seen != self._ended
 
     def waiting_for(self) -> str:
-        """Return, for an error message, which calls the first record in flight waits for."""
+        """Return a text, for an error message, about the calls for which the first record in flight waits."""
         for stage in reversed(range(self._last)):
             for flight in self._queues[stage]:
                 return flight.waits_for()
@@ -164,7 +165,7 @@ class AsyncPipeline:
         self._step(moved_up, self._topology.opens, timestamp_ms=time_ms)
 
     def close_processors(self, time_ms: int) -> None:
-        """Close the processors, and wait until all that follows is released."""
+        """Close the processors, and wait until their results are released."""
         self.settle()
         self.emit()
         self._step(self._topology.closes, timestamp_ms=time_ms)
@@ -176,10 +177,10 @@ class AsyncPipeline:
     def process(self, limit: int) -> int:
         """Choose as many records as the in-flight limit allows, and release those that are done.
 
-        :param limit: the most records to release; a commit point or a request for a commit ends the call
+        :param limit: most records to release; a commit point or a request for a commit ends the call
             earlier.
-        :return: how many were released; 0 means that more must be fetched first, that calls take their time,
-            or that all is done.
+        :return: number of records released; 0 means that more must be fetched first, that calls still run,
+            or that all records are released.
         """
         patience = self._caller.patience_seconds
         ends = time.monotonic() + patience
@@ -190,7 +191,8 @@ class AsyncPipeline:
             released += number
             if halted or released >= limit:
                 if not released:
-                    # Timers may ask for a commit at every turn: what waits to begin must not wait for them.
+                    # Timers may ask for a commit at every turn: retries and new records must not wait for
+                    # them.
                     self._retry()
                     self._choose()
                 self._caller.hurry()
@@ -215,10 +217,10 @@ class AsyncPipeline:
             self._move_on(sys.maxsize, halting=False)
 
     def _step(self, *callbacks: NodeCallbacks, timestamp_ms: int | None = None) -> None:
-        """Call nodes between two records, and wait until all that follows is released.
+        """Call nodes between two records, and wait until their results are released.
 
-        :param callbacks: in the order in which they are called.
-        :param timestamp_ms: of what they forward; that of the last record unless given.
+        :param callbacks: nodes with their callbacks, in the order in which they are called.
+        :param timestamp_ms: timestamp of their results, epoch milliseconds; None for the last record's.
         """
         self.settle()
         context = self._context
@@ -227,7 +229,7 @@ class AsyncPipeline:
             context.timestamp_ms = timestamp_ms
         flight = InFlightRecord(None)
         flight.timestamp_ms = context.timestamp_ms
-        # What an asynchronous node does between records belongs to the stage that takes its results.
+        # A callback of an asynchronous node runs in the stage that takes the node's results.
         stages = self._topology.stages.gives_in
         flight.effects = [
             PendingEffect(stages[node], context, callback, ())
@@ -238,8 +240,10 @@ class AsyncPipeline:
         self.settle()
 
     def pass_time(self, to_ms: Mapping[str, int]) -> None:
-        """Bring the stream time of topics to moments, in each stage, and wait until all that follows is
+        """Bring the stream time of topics forward, in each stage, and wait until all results of timers are
         released.
+
+        :param to_ms: topic -> stream time, epoch milliseconds.
         """
         context = self._context
         for topic, moment_ms in to_ms.items():
@@ -259,7 +263,9 @@ class AsyncPipeline:
             self.at_point = at_point
 
     def ask_for_commit_point(self) -> None:
-        """Make the next record chosen a commit point; if none will be, make one behind those in flight."""
+        """Make the next chosen record a commit point; if no record will be chosen, make a commit point behind
+        the records in flight.
+        """
         if not self.waits_for_retries:
             self._point_asked = True
         elif not self._point_comes:
@@ -271,7 +277,7 @@ class AsyncPipeline:
     def punctuate(self) -> bool:
         """Fire the wall-clock timers that are due, each in its stage, behind the records in flight.
 
-        :return: whether any has fired, or a parked record was retried, since this was asked last.
+        :return: True if any has fired, or a parked record was retried, since the last call.
         """
         due = [
             stage
@@ -287,26 +293,26 @@ class AsyncPipeline:
         return ticked
 
     def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
-        """Yield for every record chosen and not released its partition and the offset behind it."""
+        """Yield (partition, offset after the record) of every record that is chosen and not released."""
         for queue in self._queues:
             for flight in queue:
                 if flight.taken is not None:
                     yield flight.taken.partition, flight.taken.position
 
     def changes(self, store: str, changelog: str) -> LoggedChanges:
-        """Return the changes of a store by released records since this was asked last."""
+        """Return the changes of a store by released records since the last call."""
         if not self._changes.keeps(store):
             return changes_of(self._topology.stores[store], changelog)
         count = self._changes.count(store)
         return LoggedChanges(changelog, count, count, self._changes.drain(store))
 
     def undrained_count(self, store: str) -> int:
-        """Return how many changes of a store by released records wait for a commit to log them."""
+        """Return the number of changes of a store by released records that wait for a commit to log them."""
         in_store: int = self._topology.stores[store].undrained_count()
         return in_store + self._changes.count(store)
 
     def _choose(self) -> bool:
-        """Begin records, some at a time, while the limit allows more, and return whether there were any."""
+        """Begin records, some at a time, while the limit allows more, and return True if there were any."""
         chosen, limit, runner = 0, self._limit, self._runner
         self.wants_records = False
         while chosen < _CHOSEN_AT_ONCE and self._may_choose():
@@ -332,7 +338,8 @@ class AsyncPipeline:
     ) -> None:
         """Run one of the chosen records through the first stage.
 
-        :param time_ms: stream time of its topic; None if no node asks for stream time.
+        :param timestamp_ms: timestamp of the record, epoch milliseconds.
+        :param time_ms: stream time of its topic; None if no node goes by stream time.
         """
         taken, topic = self._group.take(partition), partition.topic
         flight = InFlightRecord(taken, topic) if time_ms is None else InFlightRecord(taken, topic, time_ms)
@@ -383,7 +390,7 @@ class AsyncPipeline:
         self._running -= len(ended)
 
     def _retry(self) -> bool:
-        """Begin the retries that are due, while the limit allows more, and return whether there were any."""
+        """Begin the retries that are due, while the limit allows more, and return True if there were any."""
         if self._runner.failing:
             return False
         begun = self._repeat_in_place()
@@ -405,8 +412,9 @@ class AsyncPipeline:
     def _move_on(self, limit: int, *, halting: bool = True) -> tuple[int, bool]:
         """Move records whose calls have ended to the next stage, in order, and release those in the last.
 
-        :param halting: whether to stop behind a commit point and behind a request for a commit.
-        :return: how many records were released, and whether it stopped so.
+        :param limit: most records to release.
+        :param halting: True to stop behind a commit point and behind a request for a commit.
+        :return: (number of records released, True if it stopped so).
         """
         released = 0
         for stage in range(self._last):

@@ -20,9 +20,11 @@ def delivery(
 ) -> Callable[[Call], None]:
     """Return the function that takes an ended call when its record has its turn.
 
-    :param give: gets the answer of the function.
-    :param failed: gets the error of a call that failed; None: it is raised, as by a function called at once.
-    :param handle: the processing error handler, None if errors end the task.
+    :param node: name of the node.
+    :param give: function that takes key, value and the call's answer.
+    :param failed: function that takes the error of a failed call; None to raise the error, as a function
+        called at once would.
+    :param handle: the processing error handler; None if errors end the task.
     """
 
     def delivered(call: Call, _node: str = node) -> None:
@@ -48,7 +50,7 @@ def delivery(
 
 
 def plain_calls(settings: ApplicationSettings) -> CallOptions:
-    """Return the call options of functions that were not written for threads: they may take their time."""
+    """Return the call options of plain operators' functions: with the longest timeout, as they had none."""
     return CallOptions(
         max_in_flight=settings.num_threads_per_task,
         timeout_ms=settings.run_stall_timeout_ms - 1,
@@ -58,9 +60,9 @@ def plain_calls(settings: ApplicationSettings) -> CallOptions:
 
 
 def refuse_long_calls(node: str, spec: CallSpec, settings: ApplicationSettings, task_id: str) -> None:
-    """Refuse calls that could keep a task for longer than a run bears without progress.
+    """Refuse calls that could keep a task without progress for ``run.stall.timeout.ms`` or longer.
 
-    :raises ConfigError: a call could keep the task so long.
+    :raises ConfigError: a call or its retries could.
     """
     timeout_ms, stall_ms = spec.options.timeout_ms, settings.run_stall_timeout_ms
     if timeout_ms >= stall_ms:
@@ -76,9 +78,9 @@ def refuse_long_calls(node: str, spec: CallSpec, settings: ApplicationSettings, 
 def _refuse_long_retries(
     node: str, options: CallOptions, retry: RetryPolicy, settings: ApplicationSettings, task_id: str
 ) -> None:
-    """Refuse retries that could look like a standstill.
+    """Refuse retries whose waits could last for ``run.stall.timeout.ms`` or longer.
 
-    :raises ConfigError: the retries of a call could last so long.
+    :raises ConfigError: they could.
     """
     where, budget_ms = f"task {task_id}: node {node!r}", settings.retry_run_budget_ms
     stall_ms = settings.run_stall_timeout_ms

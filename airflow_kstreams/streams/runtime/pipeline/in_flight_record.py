@@ -1,5 +1,5 @@
-"""Holds a record in flight, what it has done in the stages behind it and what it still has to do in later
-ones, and limits how many may be in flight and how many bytes they may hold.
+"""Holds a record in flight with its effects in the stages that it has passed and its pending effects in later
+ones, and limits the number of records in flight and the bytes that they hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_kstreams.streams.records.timestamp_reading import as_consumed
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: Records in flight for each call that may run, unless the user sets their number: while one call is slow,
+#: Most records in flight for each call that may run, unless the user sets a number: while one call is slow,
 #: the others go on.
 _IN_FLIGHT_PER_CALL = 20
 #: A store's name and its changes, as ``StateStore.drain_changes`` returns them.
@@ -25,11 +25,13 @@ StoreChanges = tuple[str, list[tuple[bytes, bytes | None, int]]]
 
 
 class PendingEffect:
-    """A function that a later stage calls, with the record context of the moment at which it was handed over.
+    """A function that a later stage calls, in the record context in which it was handed over.
 
-    :param function: is called with ``arguments``.
-    :ivar moment: the moment of the timer that led to it; None if a record did.
-    :ivar call: the call whose result it takes; None if it takes none.
+    :param stage: number of the stage that calls it.
+    :param context: the record context, which is copied.
+    :param function: the function to call with ``arguments``.
+    :param moment: moment of the timer whose callback led to it; None if a record did.
+    :param call: the call whose result it takes; None if it takes none.
     """
 
     __slots__ = (
@@ -81,17 +83,17 @@ class InFlightRecord:
     """A chosen record that is not released yet, or a step of the task's own that keeps its place among them.
 
     :param taken: the queue facts to commit once the record is released; None for a step of the task's own.
-    :param topic: of the record.
-    :param time_ms: stream time of the topic at the record.
-    :ivar retry: whether it takes a parked record through the stages.
-    :ivar timestamp_ms: of the record.
-    :ivar effects: pending effects, in the order in which a task without calls would bring them about.
+    :param topic: topic of the record.
+    :param time_ms: stream time of the topic at the record, epoch milliseconds.
+    :ivar retry: True if it takes a parked record through the stages.
+    :ivar timestamp_ms: timestamp of the record, epoch milliseconds.
+    :ivar effects: pending effects, in the order in which a task without calls would have them.
     :ivar at_end: pending effects that come after those, and after the timers that the record set off.
-    :ivar pending: calls that it made in its present stage and that have not ended.
+    :ivar pending: number of calls that it made in its present stage and that have not ended.
     :ivar changes: changes of the stores of the stages that it has passed.
-    :ivar counts: counts of the nodes of those stages.
-    :ivar point: whether cached results are emitted behind it.
-    :ivar commit: whether user code asked for a commit.
+    :ivar counts: counts of the nodes of these stages.
+    :ivar point: True if cached results are emitted behind it.
+    :ivar commit: True if user code asked for a commit.
     :ivar parked: node -> the change of the number of records in the node's retry topic.
     :ivar size_bytes: estimate of the memory that it holds.
     """
@@ -120,7 +122,7 @@ class InFlightRecord:
         self.time_ms = time_ms
         self.timestamp_ms = 0
         self.effects: list[PendingEffect] = []
-        #: Most records need none of these: Python's collector does not track an empty tuple.
+        #: Empty for most records: Python's collector does not track an empty tuple.
         self.at_end: Sequence[PendingEffect] = ()
         self.pending = 0
         self.changes: Sequence[StoreChanges] = ()
@@ -130,17 +132,19 @@ class InFlightRecord:
         self.commit = False
         self.size_bytes = 0
         self.parked: dict[str, int] = {}
-        #: Node and branch -> calls that it made for the consumed record.
+        #: (node, branch) -> number of calls that it made for the consumed record.
         self.ordinals: dict[tuple[str, str], int] = {}
 
     def next_ordinal(self, node: str, branch: str) -> str:
-        """Count a call of a node, and return its ordinal."""
+        """Count a call of a node, and return its ordinal, e.g. ``0``, or ``1.0`` below call 1 of a retrying
+        node.
+        """
         number = self.ordinals.get((node, branch), 0)
         self.ordinals[node, branch] = number + 1
         return f"{branch}.{number}" if branch else str(number)
 
     def waits_for(self) -> str:
-        """Return the calls that it waits for, in words, for an error message."""
+        """Return a text about the calls for which it waits, for an error message."""
         nodes = sorted({effect.call.async_node.name for effect in self.effects if effect.call is not None})
         record = next((effect.record for effect in self.effects if effect.record is not None), None)
         place = "no record"
@@ -150,13 +154,13 @@ class InFlightRecord:
 
 
 class InFlightLimit:
-    """Counts the records in flight and the bytes that they hold, and says whether another one may begin.
+    """Counts the records in flight and the bytes that they hold, and decides whether another one may begin.
 
     Sizes are estimates (``value_sizes.py``).
 
-    :param max_records: records that may be in flight.
-    :param max_bytes: bytes that they may hold; a single record may hold more.
-    :ivar records: records in flight.
+    :param max_records: most records in flight.
+    :param max_bytes: most bytes that they hold; a single record may hold more.
+    :ivar records: number of records in flight.
     :ivar size_bytes: bytes that they hold.
     """
 
@@ -168,11 +172,11 @@ class InFlightLimit:
 
     @property
     def allows_more(self) -> bool:
-        """Whether another record may be chosen."""
+        """True if another record may be chosen."""
         return not self.records or (self.records < self._max_records and self.size_bytes < self._max_bytes)
 
     def enter(self, flight: InFlightRecord, record: Record | None = None) -> None:
-        """Count a record in flight, and the bytes of the consumed record that it begins with."""
+        """Count a record in flight, and the bytes of its consumed record if that is given."""
         self.records += 1
         self.size_bytes += flight.size_bytes
         if record is not None:

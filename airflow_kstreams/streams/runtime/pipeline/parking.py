@@ -1,27 +1,26 @@
-"""Keeps the retry topic of one node in one task: knows the parked records, and calls each again when it is
-due.
+"""Keeps the retry topic of one node in one task: parks records, and calls each again when it is due.
 
-The retry topic is the changelog of a store of the stage that the node gives in. So parking, another failed
-attempt, and the end of a parked record are changes of state, released with their record and logged in the
-transaction of its outputs and offsets; the next attempt and the next run restore them like any state.
+The retry topic is the changelog of a store of the stage that takes the node's results. So parking, another
+failed attempt, and the end of a parked record are changes of state, released with their record and logged in
+the transaction of its outputs and offsets; the next attempt and the next run restore them like any state.
 
 Rule: a key is parked while it has entries. In the stage behind the node, in input order: a record whose call
-failed and may be made again is parked, and so is each record of a parked key. Where the node is, a record of
-a key that is parked, or is about to be, is not called at all; with order ``key``, a call begins only when the
-one of its key before it has ended, and not to be made again. The first entry of a key is called when it is
+failed and may be made again is parked, and so is each record of a parked key. In the node's own stage, a
+record of a key that is parked, or will be, is not called at all; with order ``key``, a call begins only when
+the one of its key before it has ended and is not made again. The first entry of a key is called when it is
 due; the others wait for it.
 
 Invariant: of each key, the entries in the order of their numbers, then the records in flight in their order,
 are the records of the key that are not done, in input order; where one call of a key may run at a time, it is
 the call of the first of them.
 
-A back-off is measured with the clock of the process that waits; what an entry says of the moment is for
-processes that come later. Their clocks differ from it, and one that finds a moment further away than the
-entry's back-off moves it up, in its store, too. So a record waits for its back-off once more at most, by
-whatever clock it was parked.
+A back-off is measured with the clock of the process that waits; an entry holds its due time for later
+processes. Their clocks may differ, and a process that finds a due time further away than the entry's back-off
+makes it earlier, in its store, too. So a record waits for its back-off once more at most, by whatever clock
+it was parked.
 
-A function gets key and value as the serdes give them back, in its first call as in any later one, so that it
-cannot tell a parked record from another. Nodes, errors and dead letters see the consumed record that a parked
+A function gets key and value as the serdes decode them, in its first call as in any later one, so that parked
+records do not differ from others for it. Nodes, errors and dead letters see the consumed record that a parked
 one comes from.
 """
 
@@ -53,13 +52,13 @@ from airflow_kstreams.streams.serde.internal_serdes import ParkedKey, ParkedReco
 class Parking:
     """The parked records of one node.
 
-    :param repeating: makes and ends the node's calls.
-    :param spec: of the store.
-    :param topic: the retry topic, its real name.
-    :param store: holds the entries.
-    :param handoff: of the task.
-    :param context: of the task.
-    :ivar count: entries, those of records in flight included.
+    :param repeating: the maker of the node's calls.
+    :param spec: the store's spec.
+    :param topic: real name of the retry topic.
+    :param store: the store of the entries.
+    :param handoff: the task's handoff.
+    :param context: the record being processed.
+    :ivar count: number of entries, those of records in flight included.
     """
 
     def __init__(
@@ -89,32 +88,35 @@ class Parking:
         self.count = 0
         #: Name of a key -> its entries, in order.
         self._entries: dict[Any, deque[Parked]] = {}
-        #: Name of a key -> how many calls of records in flight will be parked.
+        #: Name of a key -> number of calls of records in flight that will be parked.
         self._coming: dict[Any, int] = {}
         #: Name of a key of which a call runs -> its calls behind that one.
         self._behind: dict[Any, deque[Call]] = {}
-        #: When the first entry of each key that is not being called is due.
+        #: Heap of (due time in epoch milliseconds, entry's number, name of the key): the first entry of each
+        #: key that has no call running.
         self._due: list[tuple[int, int, Any]] = []
 
     @property
     def full(self) -> bool:
-        """Whether so many records are parked that no more may be chosen."""
+        """True if so many records are parked that no more may be chosen."""
         return self.count >= self._policy.max_parked
 
     @property
     def due_ms(self) -> int | None:
-        """The moment at which the next entry may be called again, None if none waits for that alone."""
+        """Time at which the next entry may be called again, epoch milliseconds; None if no entry waits for
+        its time alone.
+        """
         return self._due[0][0] if self._due else None
 
     def callable_at(self, now_ms: int) -> int:
-        """Return how many entries may be called again at once."""
+        """Return the number of entries that may be called again at once at a time."""
         due = sum(due_ms <= now_ms for due_ms, _, _ in self._due)
         return min(due, self._repeating.async_node.max_in_flight)
 
     def load(self) -> Sequence[Parked]:
         """Load the entries of the restored store.
 
-        :return: the entries that are due sooner than they say, to be kept so.
+        :return: entries whose due time was moved up, for :meth:`keep`.
         """
         found = sorted(self._store.all(), key=lambda entry: entry[0].number)
         now_ms, sooner = self._repeating.now_ms(), list[Parked]()
@@ -138,7 +140,7 @@ class Parking:
             self._store.put(ParkedKey(entry.record.key, entry.number), entry.record)
 
     def forward(self) -> Forward:
-        """Return the closure of the node: it makes a call, lets it wait, or leaves it unmade."""
+        """Return the node's closure: it starts a call, makes it wait, or marks its record to be parked."""
 
         def run(key: Any, value: Any, _node: str = self.node) -> None:
             handoff, context = self._handoff, self._context
@@ -156,9 +158,9 @@ class Parking:
         return run
 
     def ended(self, call: Call) -> Sequence[Call]:
-        """Decide what follows from a call that has ended.
+        """Handle a call that has ended: start the next one of its key, or mark these as not to be made.
 
-        :return: the calls that their records in flight need not wait for any more.
+        :return: the calls for which their records in flight need not wait any more.
         """
         again, turn = call.again, call.turn
         if again.entry is not None:
@@ -203,7 +205,7 @@ class Parking:
         return call
 
     def _admit(self, call: Call) -> None:
-        """Start a call, or let it wait for the one of its key before it, unless its key is parked."""
+        """Start a call, or make it wait for the one of its key before it, unless its key is parked."""
         turn = call.turn
         if turn in self._entries or turn in self._coming:
             self._hold(call)
@@ -218,7 +220,9 @@ class Parking:
         self._handoff.start(call)
 
     def _hold(self, call: Call) -> None:
-        """Keep a call from being made: its record is parked when it comes to the stage behind the node."""
+        """Mark a call as one that is not made: its record is parked when it comes to the stage behind the
+        node.
+        """
         call.again.held = True
         self._coming[call.turn] = self._coming.get(call.turn, 0) + 1
 
@@ -292,17 +296,20 @@ class Parking:
         heapq.heappush(self._due, (first.record.not_before_ms, first.number, turn))
 
     def _delay_ms(self, record: ParkedRecord, failures: int) -> int:
-        """Return how long a record waits once so many calls of it have failed."""
+        """Return the milliseconds that a record waits after ``failures`` failed calls."""
         if not failures:
             return 0
         return self._repeating.delay_ms(failures, origin_of_parked(record), record.ordinal)
 
     def _turn(self, key_bytes: bytes | None, key: Any) -> Any:
-        """Return the name of a key, which is equal for equal keys; without order, its bytes are the name."""
+        """Return the name of a key, which is equal for equal keys; with order ``unordered``, its bytes."""
         return key_name(key) if self._by_key else key_bytes
 
     def _as_kept(self, serde: Serde, side: str, given: Any) -> tuple[bytes | None, Any]:
-        """Return the bytes that the retry topic would keep of a key or value, and what they decode to."""
+        """Return the bytes of a key or value for the retry topic, and the object that they decode to.
+
+        :param side: ``key`` or ``value``.
+        """
         if given is None:
             return None, None
         try:
@@ -331,9 +338,10 @@ class Parking:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Parked:
-    """An entry.
+    """An entry of the retry topic's store.
 
-    :param number: of its key in the store.
+    :param number: number in the entry's key in the store.
+    :param record: the parked record.
     """
 
     number: int
@@ -345,7 +353,7 @@ class UnfitInputError(ValueError):
 
 
 def origin_of_parked(parked: ParkedRecord) -> Record | None:
-    """Return the consumed record of a parked one; None if none led to it."""
+    """Return the consumed record of a parked one; None if it came without one, as from a timer."""
     return None if parked.topic is None else ParkedOrigin(parked, parked.topic)
 
 
@@ -357,10 +365,13 @@ def to_park(
     ordinal: str,
     topic_ids: Mapping[str, str],
 ) -> ParkedRecord:
-    """Describe the record being processed as one that is due at once.
+    """Return the record being processed as a parked record that is due at once.
 
-    :param key: as the node got it, serialized; so is ``value``.
-    :param topic_ids: of the topics that the task reads.
+    :param context: the record being processed.
+    :param key: bytes of the key that the node got.
+    :param value: bytes of the value that the node got.
+    :param ordinal: ordinal of the call for the consumed record.
+    :param topic_ids: topic that the task reads -> its id.
     """
     parked = ParkedRecord(
         key=key,

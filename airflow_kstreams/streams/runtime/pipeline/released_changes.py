@@ -25,7 +25,7 @@ class ReleasedChanges:
                 merged[key] = (value, timestamp_ms)
 
     def keeps(self, store: str) -> bool:
-        """Return whether a store is in a stage before the last."""
+        """Return True if a store is in a stage before the last."""
         return store in self._changes
 
     def drain(self, store: str) -> Iterator[Change]:
@@ -34,5 +34,5 @@ class ReleasedChanges:
         return ((key, value, timestamp_ms) for key, (value, timestamp_ms) in changed.items())
 
     def count(self, store: str) -> int:
-        """Return how many changes of a store no commit has logged."""
+        """Return the number of changes of a store that no commit has logged."""
         return len(self._changes.get(store, ()))

@@ -1,12 +1,12 @@
-"""Makes calls again when they fail: keeps their state, and repeats in place those without a retry topic.
+"""Makes calls again when they fail: keeps their state, and repeats calls without a retry topic in place.
 
 A node with a retry topic parks the record of a failed call (``parking.py``). Order ``partition`` has no retry
 topic: its calls are repeated in place.
 
 Rule in place: a call that failed and may be made again keeps its record in flight, and is made again when its
 back-off has passed, up to the policy's attempts, and as long as ``retry.run.budget.ms`` after its first
-failure. The records before it are released and committed meanwhile, as with any slow call. Nothing of it is
-kept: an attempt of the task that follows begins anew.
+failure. The records before it are released and committed meanwhile, as with any slow call. Its state is not
+stored: the next attempt of the task begins anew.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, 
 class RepeatedCall:
     """The state of a call that is made again when it fails.
 
-    :param node: the parking or the calls in place that it belongs to.
-    :param key: as the node got it, so that it can be called again; so is ``value``.
-    :ivar held: whether it is not made, because its key is parked.
-    :ivar failed: whether it failed, and is to be made again.
+    :param node: the :class:`Parking` or :class:`InPlace` that it belongs to.
+    :param key: the key for further calls: bytes for a retry topic, else a copy of the object.
+    :param value: the value for further calls, in the same form.
+    :param ordinal: ordinal of the call for the consumed record.
+    :ivar held: True if it is not made, because its key is parked.
+    :ivar failed: True if it failed with an error after which it may be made again.
     :ivar entry: the parked record that it is made for; None for a record that has just come.
     :ivar last: the call made last in place.
     :ivar failures: number of failed calls in place.
-    :ivar since_ms: the moment at which the first of them failed.
+    :ivar since_ms: time at which the first of them failed, epoch milliseconds.
     """
 
     node: Any
@@ -57,7 +59,7 @@ class RepeatedCall:
 
     @property
     def repeats(self) -> bool:
-        """Whether it is made because a call before it has failed."""
+        """True if it is made because a call before it has failed."""
         return self.failures > 0 or (self.entry is not None and self.entry.record.failures > 0)
 
 
@@ -66,11 +68,13 @@ class Repeating:
     """Makes the calls of a node that has a retry policy, and ends them.
 
     :param async_node: the node.
-    :param policy: of the node.
-    :param stage: the stage that takes the node's results.
-    :param now_ms: epoch milliseconds, of a clock that is never set back or forward.
-    :param delivered: takes a call that has ended and is not repeated.
-    :param letter: sends the record being processed to the dead-letter topic, with an error.
+    :param policy: the node's retry policy.
+    :param stage: number of the stage that takes the node's results.
+    :param now_ms: function that gives the time of a clock that is never set back or forward, epoch
+        milliseconds.
+    :param context: the record being processed.
+    :param delivered: function that takes a call that has ended and is not repeated.
+    :param letter: function that sends the record being processed to the dead-letter topic, with an error.
     """
 
     async_node: AsyncNode
@@ -97,14 +101,15 @@ class Repeating:
         return call
 
     def fails_for_now(self, call: Call) -> bool:
-        """Return whether a call failed and may be made again, if it has calls left."""
+        """Return True if a call failed with an error after which the policy lets it be made again."""
         return calls_again_after(self.policy, call.error)
 
     def delay_ms(self, failures: int, record: Record | None, ordinal: str) -> int:
-        """Return how long to wait after a failure; the same in every attempt.
+        """Return the milliseconds to wait after a failure; the same in every attempt of the task.
 
-        :param failures: of the call.
-        :param record: that led to it.
+        :param failures: number of failed calls.
+        :param record: the consumed record; None without one.
+        :param ordinal: ordinal of the call for the consumed record.
         """
         place = "" if record is None else f"{record.topic()}-{record.partition()}@{record.offset()}"
         return delay_after(self.policy, failures, f"{place}/{self.async_node.name}/{ordinal}")
@@ -127,8 +132,10 @@ class Repeating:
 class InPlace:
     """The calls of one node that repeats them in place.
 
-    :param repeating: makes and ends its calls.
-    :param budget_ms: time for which a call is repeated.
+    :param repeating: the maker of its calls.
+    :param handoff: the task's handoff.
+    :param context: the record being processed.
+    :param budget_ms: milliseconds after its first failure for which a call is repeated.
     """
 
     def __init__(
@@ -143,7 +150,7 @@ class InPlace:
 
     @property
     def due_ms(self) -> int | None:
-        """The moment at which the next call is made again, None if none waits."""
+        """Time at which the next call is made again, epoch milliseconds; None if none waits."""
         return self._waiting[0][0] if self._waiting else None
 
     def forward(self) -> Forward:
@@ -169,9 +176,9 @@ class InPlace:
         return run
 
     def ended(self, call: Call) -> Sequence[Call]:
-        """Keep an ended call for its repetition, if there is to be one.
+        """Keep an ended call if it is to be made again.
 
-        :return: the call, unless it is made again.
+        :return: the call alone, or empty if it is made again.
         """
         again, repeating = call.again, self._repeating
         if repeating.fails_for_now(call):
@@ -201,7 +208,7 @@ class InPlace:
 
     def _delivering(self, node: str) -> Callable[[Call], None]:
         def deliver(first: Call, _node: str = node) -> None:
-            call = first.again.last  # in the record's effects stands the call that was made first
+            call = first.again.last  # the record's effects hold the call that was made first
             if first.again.failed:
                 self._repeating.give_up(call.error)
             else:

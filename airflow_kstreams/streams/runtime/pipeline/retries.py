@@ -1,9 +1,9 @@
-"""Chooses the call of a task that is made again next, and how long the task stays for parked records.
+"""Chooses the next call of a task to make again, and the time for which the task stays for parked records.
 
 Rule: the pipeline makes calls that are due before it chooses further records. Once the inputs are at their
 stop, the task stays for ``retry.run.budget.ms`` while a parked record will be due within that time, and in
 any case for as many calls of records due at the stop as may run at once; the other records stay parked until
-the next run. Meanwhile its host commits what has become of parked records (``batch/task/work.py``), so no
+the next run. Meanwhile its host commits the results of retried records (``batch/task/work.py``), so no
 transaction stays open as long as the task.
 """
 
@@ -20,11 +20,12 @@ from airflow_kstreams.streams.runtime.pipeline.repeated_calls import InPlace
 class Retries:
     """The nodes of one task that have a retry policy.
 
-    :param parkings: of the nodes with a retry topic.
-    :param in_place: of the other nodes.
-    :param now_ms: epoch milliseconds, of a clock that is never set back or forward.
-    :param pause: waits for some seconds.
-    :param budget_ms: longest stay of the task at its stop.
+    :param parkings: the parked records of each node with a retry topic.
+    :param in_place: the repeated calls of each other node.
+    :param now_ms: function that gives the time of a clock that is never set back or forward, epoch
+        milliseconds.
+    :param pause: function that waits for some seconds.
+    :param budget_ms: longest stay of the task at its stop, in milliseconds.
     """
 
     def __init__(
@@ -41,15 +42,15 @@ class Retries:
         self._now_ms = now_ms
         self._pause = pause
         self._budget_ms = budget_ms
-        #: When the task leaves, once its inputs are at their stop.
+        #: Time at which the task ends its stay, epoch milliseconds; None before its inputs are at their stop.
         self._leaves_ms: int | None = None
-        #: Calls that are made before that in any case.
+        #: Number of calls that are made even if the stay is over.
         self._owed = 0
 
     def load(self) -> list[tuple[str, Callable[[], None]]]:
         """Load the parked records of the restored stores.
 
-        :return: callbacks that store the records that are due sooner than their entries say.
+        :return: (node, callback) for the nodes of which due times were moved up; the callback stores these.
         """
         found = [(parking, parking.load()) for parking in self._parkings]
         return [(parking.node, partial(parking.keep, sooner)) for parking, sooner in found if sooner]
@@ -61,17 +62,19 @@ class Retries:
 
     @property
     def parks(self) -> bool:
-        """Whether the task has retry topics."""
+        """True if the task has retry topics."""
         return bool(self._parkings)
 
     @property
     def full(self) -> bool:
-        """Whether so many records are parked that no more may be chosen."""
+        """True if so many records are parked that no more may be chosen."""
         return bool(self._parkings) and any(parking.full for parking in self._parkings)
 
     @property
     def parked_due_ms(self) -> int | None:
-        """The moment at which the next parked record is due; None if none waits for that alone."""
+        """Time at which the next parked record is due, epoch milliseconds; None if none waits for its time
+        alone.
+        """
         return _first_due(self._parkings)
 
     def next_parked(self) -> Call | None:
@@ -94,13 +97,13 @@ class Retries:
         return next((call for each in self._in_place if (call := each.call_again(now_ms)) is not None), None)
 
     def await_in_place(self, seconds: float) -> None:
-        """Wait until the next call in place is due, for some time at most."""
+        """Wait until the next call in place is due, for ``seconds`` at most."""
         due_ms = _first_due(self._in_place)
         if due_ms is not None:
             self._pause(min(seconds, max(0, due_ms - self._now_ms()) / 1000))
 
     def stays(self) -> bool:
-        """Return whether a task whose inputs are at their stop is to wait for a parked record to be due."""
+        """Return True if a task whose inputs are at their stop is to wait for a parked record to be due."""
         if not self._parkings:
             return False
         now_ms = self._now_ms()

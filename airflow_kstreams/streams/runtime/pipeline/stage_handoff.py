@@ -1,7 +1,8 @@
-"""Keeps the work that a record in flight leaves for later stages, and the calls that it makes.
+"""Keeps the work of a record in flight for later stages, and the calls that it makes.
 
-Rule: what is left to a later stage keeps its place in the record's flight, in the order in which the record
-would have travelled depth first. A call starts where its node stands, and keeps its place in the same way.
+Rule: a pending effect keeps its place among those of the record in flight, in the order in which the record
+would have travelled depth first. A call starts in its node's stage, and its result keeps its place in the
+same way.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, 
 
 
 class StageHandoff:
-    """Keeps the work of the flight under way for later stages; one per task.
+    """Keeps the work of the current record in flight for later stages; one per task.
 
-    :param last: the last stage.
-    :param implicit: whether nodes call on threads only because the task has several.
-    :param start: starts a call.
+    :param context: the record being processed.
+    :param last: number of the last stage.
+    :param task_id: the task's id, for messages.
+    :param implicit: True if nodes call on threads only because the task has several.
+    :ivar stage: number of the stage that is running.
+    :ivar flight: the record in flight that is running.
+    :ivar start: function that starts a call.
     """
 
     def __init__(self, context: TaskRecordContext, last: int, *, task_id: str, implicit: bool) -> None:
@@ -35,22 +40,28 @@ class StageHandoff:
         self.last = last
         self.stage = last
         self.flight = InFlightRecord(None)
-        #: Of the stage under way.
+        #: Stream clock of the stage that is running.
         self.clock: StreamClock | None = None
-        #: Of the effect that is being done.
+        #: Moment of the pending effect that is running; None if a record led to it.
         self.moment: Moment | None = None
-        #: Of the flight, those that are being added to.
+        #: The list of the record's pending effects to which new ones are added.
         self.effects: list[PendingEffect] = []
         self.start: Callable[[Call], None] = _not_open
 
     def later(self, stage: int, function: Callable[..., None], *arguments: Any) -> None:
-        """Keep a function with its arguments for a later stage."""
+        """Keep a function with its arguments for a later stage.
+
+        :param stage: number of the stage that calls it.
+        """
         self.effects.append(PendingEffect(stage, self._context, function, arguments, moment=self._moment))
 
     def into(self, stage: int, target: Forward, node: str, *, alone: bool) -> Forward:
         """Return the function that hands a key and a value to a node of a later stage.
 
-        :param alone: whether the node alone has them.
+        :param stage: number of the stage.
+        :param target: the node's closure.
+        :param node: name of the node.
+        :param alone: True if the node alone holds key and value, so that they need not be copied.
         """
 
         def cross(key: Any, value: Any) -> None:
@@ -67,8 +78,8 @@ class StageHandoff:
     def calling(self, async_node: AsyncNode, delivered: Callable[[Call], None], *, alone: bool) -> Forward:
         """Return the function that starts a call for a key and a value, and keeps its place.
 
-        :param delivered: takes the call in the next stage.
-        :param alone: whether the node alone has what it is given.
+        :param delivered: function that takes the call in the next stage.
+        :param alone: True if the node alone holds key and value, so that they need not be copied.
         """
         context = self._context
         arguments = async_node.spec.arguments
@@ -127,14 +138,15 @@ class StageHandoff:
 
     @property
     def early(self) -> bool:
-        """Whether the stage under way is not the last: nothing may leave the task in it."""
+        """True if the running stage is not the last: no result may leave the task in it."""
         return self.stage < self.last
 
 
 def _call_here(call: Call) -> None:
-    """Call a function where the record is, and keep what its node needs of what cannot be copied.
+    """Call a function at once, on the task's own thread, for a key or value that cannot be copied, and keep
+    its answer.
 
-    :raises TopologyError: the function needs an object that cannot be copied, or gives one.
+    :raises TopologyError: the answer, or a part of the record that the node passes on, cannot be copied.
     """
     spec = call.async_node.spec
     hands_on = spec.hands_on

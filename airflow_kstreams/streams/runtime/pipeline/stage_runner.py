@@ -1,10 +1,10 @@
 """Runs one stage of a bound subtopology for one record.
 
-Rule: first time passes (``stream_clock.py``): what timers of the stages before brought about ahead of the
-record comes among the stage's own timers in the order of their moments, with stream time there. Then comes
-what the record itself left to the stage, in its order; then what timers brought about behind it;
-then what waited for a commit point. After a stage before the last, what it changed in stores and counted is
-taken out, and kept with the record until its release.
+Rule: first time passes (``stream_clock.py``): effects of timers that earlier stages called back ahead of the
+record come among the stage's own timers in the order of their moments, with the stream time of these. Then
+come the pending effects of the record itself, in their order; then those of timers behind it; then those that
+waited for a commit point. After a stage before the last, its changes of stores and its counts are taken out,
+and kept with the record until its release.
 
 Invariant: outside of :meth:`StageRunner.run`, every change of a store of an early stage is with its record.
 """
@@ -29,7 +29,8 @@ from airflow_kstreams.streams.runtime.sources_and_sinks import CommitRequests
 class StageRunner:
     """Runs the stages of one task.
 
-    :ivar failing: whether a record under way is going to fail the task.
+    :param topology: the stages.
+    :ivar failing: True if a record in flight will fail the task.
     """
 
     def __init__(self, topology: StagedTopology) -> None:
@@ -44,9 +45,11 @@ class StageRunner:
         self.failing = False
 
     def run(self, flight: InFlightRecord, stage: int, chosen: RecordRun | None = None) -> None:
-        """Run a stage for a flight.
+        """Run a stage for a record in flight.
 
-        :param chosen: the record, if the stage is its first.
+        :param flight: the record in flight.
+        :param stage: number of the stage.
+        :param chosen: the consumed record for the first stage; None in later ones.
         """
         handoff, context = self._handoff, self._context
         clock = self._clocks[stage]
@@ -80,7 +83,7 @@ class StageRunner:
         except Exception as error:
             if stage == self._last:
                 raise
-            # What comes before the record is released, and committed if that is due, before the task fails.
+            # The records before this one are released, and committed if that is due, before the task fails.
             self.failing = True
             handoff.later(self._last, _fail, error)
         self._take_effects(flight, stage)
@@ -101,10 +104,10 @@ class StageRunner:
     def _pass_time(
         self, effects: list[PendingEffect], stage: int, topic_clock: TopicClock
     ) -> list[PendingEffect]:
-        """Bring stream time to the record's, and do what timers of earlier stages brought about ahead of it,
-        among the timers of this one in the order of their moments.
+        """Bring stream time to the record's, and run the effects of timers of earlier stages ahead of it,
+        among the timers of this stage in the order of their moments.
 
-        :return: the effects that are left to do.
+        :return: the effects that are left to run.
         """
         flight, clock = self._handoff.flight, self._clocks[stage]
         to_ms, number = flight.time_ms, 0
@@ -123,8 +126,8 @@ class StageRunner:
         return effects[number:] if number else effects
 
     def _do_with_timed(self, effects: Sequence[PendingEffect], stage: int) -> None:
-        """Do what the record brought about, then what timers of earlier stages did behind it, among those of
-        this one in the order of their moments.
+        """Run the record's own effects, then those of timers of earlier stages behind it, among the timers of
+        this stage in the order of their moments.
         """
         context, clock = self._context, self._clocks[stage]
         timestamp_ms = self._handoff.flight.timestamp_ms
@@ -202,17 +205,21 @@ NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
 class StagedTopology(NamedTuple):
     """The stages of a bound subtopology, with the parts of each.
 
-    :param clocks: stream time of each stage.
-    :param wall_clocks: wall-clock timers of each stage.
-    :param stores: every store by name.
-    :param early_stores: the logged stores of each stage but the last, by name.
-    :param cached: node -> stage, of the nodes that emit at commit points.
-    :param flushes: emit at commit points.
-    :param opens: start the processors.
-    :param closes: close the processors.
-    :param requests: whether user code asks for a commit.
+    :param stages: the stage of each node.
+    :param handoff: the work kept for later stages.
+    :param context: the record being processed.
+    :param clocks: the stream clock of each stage.
+    :param wall_clocks: the wall-clock timers of each stage.
+    :param stores: store name -> the store.
+    :param early_stores: for each stage but the last, name of a logged store -> the store.
+    :param counters: the task's counters.
+    :param cached: node that emits at commit points -> its stage.
+    :param flushes: callbacks that emit at commit points.
+    :param opens: callbacks that start the processors.
+    :param closes: callbacks that close the processors.
+    :param requests: the requests of user code for commits.
     :param retries: the calls that are made again.
-    :param begin: runs a record through the first stage.
+    :param begin: function that runs records through the first stage and returns their number.
     """
 
     stages: Stages
