@@ -124,3 +124,14 @@ def test_settings_come_from_the_environments_file_when_no_option_is_given(
     (tmp_path / "client.json").write_text('{"bootstrap.servers": "localhost:1", "no.such.setting": "x"}')
     monkeypatch.setenv("KSTREAMS_KAFKA_CONFIG_FILE", str(tmp_path / "client.json"))
     assert "no.such.setting" in invoke("explore", str(edit)).stderr
+
+
+@pytest.mark.remedy("difference.Result.load")
+def test_exploration_goes_on_when_a_result_that_cannot_be_read_is_deleted(edit: Path, sample: Path) -> None:
+    result = sample.with_name("numbers.sample.result")
+    result.write_bytes(b"{}")
+    refused = invoke("explore", str(edit), "--sample", str(sample))
+    assert refused.exit_code == 1
+    assert str(result) in refused.stderr
+    result.unlink()
+    assert "out: 5 records" in invoke("explore", str(edit), "--sample", str(sample)).stdout

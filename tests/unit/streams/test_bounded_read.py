@@ -97,11 +97,14 @@ def test_the_read_ends_when_it_is_stopped() -> None:
     assert script.seconds == 1
 
 
+@pytest.mark.remedy("bounded_read.unanswered")
 def test_the_silent_partitions_are_named_when_nothing_comes_for_too_long() -> None:
     script = Script(({A0: [0]}, {}))
     with pytest.raises(KafkaClientError, match="A-0, A-1: nothing could be read for 36 s"):
         offsets_of(bounded(script, {A0: (0, 9), A1: (0, 9)}))
     assert script.seconds == 37
+    up = Script(({A0: [0]}, {A0: 9}), ({A1: [4]}, {A1: 9}))
+    assert offsets_of(bounded(up, {A0: (0, 9), A1: (0, 9)})) == [{A0: [0]}, {A1: [4]}]
 
 
 @pytest.mark.parametrize(("since", "given_up_at"), [("anything", 15), ("record", 13), ("start", 11)])

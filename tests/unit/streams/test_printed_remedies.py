@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,15 +17,16 @@ from airflow_kstreams.streams import (
     KStreamBuilder,
     RetryPolicy,
     Serde,
+    StoreSpec,
     TumblingWindow,
     serdes,
     timestamps,
 )
-from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.errors import KStreamsError, require
 from airflow_kstreams.streams.partitioning.linear_hashing import processor_of_partition
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from tests.support.remedies import walked
+from tests.support.remedies import ROOT, walked
 from tests.support.topology.as_told import JSON, TEXT, built, given
 
 COPIED = [("a", 1), ("b", 2), ("a", 3)]
@@ -334,3 +338,55 @@ def test_what_the_error_says_works(
     with pytest.raises(KStreamsError):
         fault()
     assert told() == wanted
+
+
+def drawn() -> object:
+    return built(lambda b: b.stream("in").send_to("out")).to_svg()
+
+
+def on_disk() -> object:
+    spec = StoreSpec(name="n", key_serde=TEXT, value_serde=serdes.int64(), storage="rocksdb")
+    return given(
+        built(
+            lambda b: (
+                b.stream("in").group_by_key().count(store=spec).to_stream().send_to("out", value_serde=JSON)
+            )
+        )
+    )
+
+
+def in_batches() -> object:
+    return given(
+        built(
+            lambda b: (
+                b.stream("in").map_batches(lambda rows: rows).send_to("out", key_serde=TEXT, value_serde=JSON)
+            )
+        )
+    )
+
+
+def running() -> object:
+    require("spark", "pyspark", what="a run")
+    return True
+
+
+@pytest.mark.parametrize(
+    ("module", "use"),
+    [
+        walked("rocksdb_files.require_rocksdict", "rocksdict", on_disk),
+        walked("map_batches.OpenBatch.__init__", "pyarrow", in_batches),
+        walked("crossings.order", "igraph", drawn),
+        walked("errors.require", "pyspark", running),
+    ],
+)
+def test_extra_that_the_error_names_brings_the_module(
+    module: str, use: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as missing, pytest.raises(KStreamsError) as refused:
+        missing.setitem(sys.modules, module, None)
+        use()
+    (extra,) = re.findall(r"airflow-kstreams\[([\w-]+)\]", refused.value.fix)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = [re.split(r"\W", each)[0] for each in project["optional-dependencies"][extra]]
+    assert module in names
+    assert use()
