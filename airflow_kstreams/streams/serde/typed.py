@@ -55,7 +55,7 @@ def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callab
         other = f"make {name} a msgspec.Struct or a dataclass, or leave the type out and read dicts"
         raise TopologyError(
             f"{call} at {call_site()} is given {shown}, and msgspec reads no {name}",
-            fix=f"write serdes.of({name})" if is_model(unknown) else other,
+            fix=f"write serdes.of({name})" if annotation is unknown and is_model(unknown) else other,
         )
     return decode
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import pydantic
 import pytest
 
 from airflow_kstreams.streams import (
@@ -39,6 +40,34 @@ IN = TopicPartition("in", 0)
 class Order:
     item: str
     count: int = 0
+
+
+class Model(pydantic.BaseModel):
+    item: str
+    marks: set[str] = set()
+
+
+class Tupled(pydantic.BaseModel):
+    item: str
+    marks: tuple[str, ...]
+
+
+@dataclass
+class Marked:
+    item: str
+    marks: set[str]
+
+
+class Plain:
+    """No type of msgspec's."""
+
+
+def of_missing() -> Any:
+    @dataclass
+    class Missing:
+        item: NotThere  # type: ignore[name-defined]  # noqa: F821
+
+    return Missing
 
 
 def wrong(value: object) -> Any:
@@ -152,6 +181,48 @@ WALKS = [
         lambda: serdes.json(wrong(Order("a"))),
         lambda: there_and_back(serdes.json(Order), Order("a")),
         Order("a"),
+    ),
+    walked(
+        "typed.reading: write serdes.of({})",
+        lambda: serdes.json(Model),
+        lambda: there_and_back(serdes.of(Model), Model(item="a", marks={"x"})),
+        Model(item="a", marks={"x"}),
+    ),
+    walked(
+        "typed.reading: {other}",
+        lambda: serdes.json(list[Plain]),
+        lambda: there_and_back(serdes.json(list[Order]), [Order("a")]),
+        [Order("a")],
+    ),
+    walked(
+        "typed.reading: {other}",
+        lambda: serdes.json(list[Model]),
+        lambda: there_and_back(serdes.json(), [{"item": "a"}]),
+        [{"item": "a"}],
+    ),
+    walked(
+        "typed.reading: pass a type that msgspec knows",
+        lambda: serdes.json(wrong("Order")),
+        lambda: there_and_back(serdes.json(Order), Order("a")),
+        Order("a"),
+    ),
+    walked(
+        "typed._of_fields",
+        lambda: serdes.of(of_missing()),
+        lambda: there_and_back(serdes.of(Order), Order("a")),
+        Order("a"),
+    ),
+    walked(
+        "typed._no_keys.for_topic",
+        lambda: serdes.of(Model).bound("in", "key"),
+        lambda: there_and_back(serdes.of(Tupled).bound("in", "key"), Tupled(item="a", marks=("x", "y"))),
+        Tupled(item="a", marks=("x", "y")),
+    ),
+    walked(
+        "typed._no_keys.for_topic",
+        lambda: serdes.of(Model).bound("in", "key"),
+        lambda: serdes.of(Marked).bound("in", "key").serialize(Marked("a", {"y", "x"})),
+        b'{"item":"a","marks":["x","y"]}',
     ),
     walked(
         "windowed.time_windowed",

@@ -36,6 +36,38 @@ def piped(d: Any, **more: Any) -> Any:
     return [(record.key, record.value) for record in d.read_output("out")]
 
 
+def failing(d: Any) -> None:
+    """Have a task fail at a record."""
+    with pytest.raises(KStreamsError):
+        d.pipe_bytes("in", key=b"a", value=b"{", timestamp_ms=0)
+
+
+def within(d: Any, act: Callable[[], object]) -> None:
+    """Do something in a block of ``run()``."""
+    with d.run():
+        act()
+
+
+def all_piped(d: Any, records: Any) -> Any:
+    d.pipe_records("in", records)
+    return [(record.key, record.value) for record in d.read_output("out")]
+
+
+def both_ways(**options: Any) -> Any:
+    """Read a topic that is written as text and as JSON."""
+    with driver(built(lambda b: (as_json(b), as_text(b)))) as d:
+        d.pipe_input("in", key="a", value=1, timestamp_ms=0)
+        return [record.value for record in d.read_output("out", **options)]
+
+
+def as_json(b: Any) -> None:
+    b.stream("in").send_to("out")
+
+
+def as_text(b: Any) -> None:
+    b.stream("in").map_values(str).send_to("out", value_serde=serdes.string())
+
+
 ONE = [("a", 1)]
 USES = [
     walked(
@@ -97,6 +129,48 @@ USES = [
         lambda d: driver(partitions={"in": 0}),
         lambda d: piped(driver(partitions={"in": 1})),
         ONE,
+    ),
+    walked(
+        "topology_test_driver.TopologyTestDriver._check_usable: make a new TopologyTestDriver; a run",
+        lambda d: (failing(d), piped(d)),
+        lambda d: (failing(d), piped(driver()))[1],
+        ONE,
+    ),
+    walked(
+        "topology_test_driver.TopologyTestDriver._refuse_in_block",
+        lambda d: within(d, d.restart),
+        lambda d: (within(d, lambda: None), d.restart(), piped(d))[2],
+        ONE,
+    ),
+    walked(
+        "topology_test_driver.TopologyTestDriver._refuse_in_block",
+        lambda d: within(d, d.restart),
+        lambda d: (d.restart(), within(d, lambda: None), piped(d))[2],
+        ONE,
+    ),
+    walked(
+        "in_memory_topics.topic_counts: give the number of partitions of the source topics",
+        lambda d: driver(partitions={"app-counts-changelog": 2}),
+        lambda d: piped(driver(partitions={"in": 2})),
+        ONE,
+    ),
+    walked(
+        "input_topics._triples",
+        lambda d: d.pipe_records("in", [("a", 1)]),
+        lambda d: all_piped(d, [("a", 1, 0)]),
+        ONE,
+    ),
+    walked(
+        "input_topics._triples",
+        lambda d: d.pipe_records("in", {"a": 1}),
+        lambda d: all_piped(d, [("a", 1, 0)]),
+        ONE,
+    ),
+    walked(
+        "output_topics.OutputTopics.read",
+        lambda d: both_ways(),
+        lambda d: both_ways(key_serde=serdes.string(), value_serde=serdes.bytes()),
+        [b"1", b"1"],
     ),
     walked(
         "in_memory_topics.topic_counts: name topics",

@@ -263,6 +263,7 @@ def test_thread_of_a_coroutine_counts_when_its_call_is_given_up(held: threading.
         pass
 
 
+@pytest.mark.remedy("threaded_caller._LoopThread.refuse_blocked")
 def test_task_fails_and_names_the_function_when_it_blocks_the_event_loop(held: threading.Event) -> None:
     async def blocks_the_loop(value: int) -> int:
         if value == POISON:
@@ -273,8 +274,23 @@ def test_task_fails_and_names_the_function_when_it_blocks_the_event_loop(held: t
     with pytest.raises(CallsStuckError, match=r"node 'ask', in blocks_the_loop at .*test_poison\.py:\d+"):
         run.run()
     assert abandoned.count() == 1
+    held.set()
+
+    async def awaits(value: int) -> int:
+        await asyncio.sleep(0)
+        return value
+
+    def waits(value: int) -> int:
+        held.wait()
+        return value
+
+    for told in (topology(awaits), topology(waits, threads=True)):
+        run = task(told)
+        run.run()
+        assert values(run) == [*range(RECORDS)]
 
 
+@pytest.mark.remedy("abandoned.refuse_too_many")
 def test_task_fails_when_too_many_threads_do_not_come_back(
     held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +311,15 @@ def test_task_fails_when_too_many_threads_do_not_come_back(
     assert abandoned.too_many()
     held.set()
     assert came_back()
+    held.clear()
+
+    def gives_up(value: int) -> int:
+        held.wait(timeout=0)
+        return value
+
+    run = task(topology(gives_up, threads=True), num_threads_per_task=2, num_stream_threads=2)
+    run.run()
+    assert values(run) == [*range(RECORDS)]
 
 
 def test_calls_run_on_as_many_threads_as_the_task_has() -> None:

@@ -181,7 +181,7 @@ def test_serde_is_named_when_java_s_is_asked_for(java: str, ours: str) -> None:
     ("given", "found", "fix"),
     [
         (Model, "is given Model, and msgspec reads no Model", "write serdes.of(Model)"),
-        (list[Model], "and msgspec reads no Model", "write serdes.of(Model)"),
+        (list[Model], "and msgspec reads no Model", "make Model a msgspec.Struct or a dataclass"),
         (Plain, "and msgspec reads no Plain", "make Plain a msgspec.Struct or a dataclass"),
         (Airport("JFK"), "is given an instance of Airport, expected a type", "(Airport)"),
         (Model(code="JFK"), "is given an instance of Model, expected a type", "(Model)"),
