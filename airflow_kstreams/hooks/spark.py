@@ -93,7 +93,8 @@ class TopologySubmitHook(SparkSubmitHook):
                 raise
             raise ConfigError(
                 f"{self._connection['spark_binary']!r} is not on the PATH of this Airflow worker",
-                fix="install pyspark beside Airflow, or put Spark's bin folder on the worker's PATH",
+                fix="put the folder that holds it on the worker's PATH, or install pyspark beside Airflow, "
+                "which brings spark-submit",
             ) from None
         except BaseException as error:
             # Ctrl-C and task timeouts, too, end up here: no driver may go on without its Airflow task.

@@ -182,12 +182,14 @@ def _text(expression: ast.expr) -> str:
 def walks() -> tuple[tuple[str, str], ...]:
     """Return which names of remedies tests give, each with the file, in order."""
     return tuple(
-        (call.args[0].value, path.relative_to(TESTS).as_posix())
+        (argument.value, path.relative_to(TESTS).as_posix())
         for path in sorted(TESTS.rglob("*.py"))
         if "mark.remedy(" in (text := path.read_text(encoding="utf-8")) or " walked(" in text
         for call in ast.walk(ast.parse(text))
         if isinstance(call, ast.Call) and _names_a_remedy(call.func)
-        if call.args and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)
+        # What follows the name in a call of walked is the case.
+        for argument in (call.args[:1] if isinstance(call.func, ast.Name) else call.args)
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     )
 
 

@@ -113,9 +113,7 @@ class Driver:
                     self.finished_before = True
                     return begun.finished
                 if begun.slice is None:
-                    raise KStreamsError(
-                        "begin returned neither a slice nor a summary", fix="report this as a bug"
-                    )
+                    raise RuntimeError("begin returned neither a slice nor a summary")
                 own = begun.slice.run_id == self.spec.run_id
                 if not own:
                     log.warning("finishing the unfinished run %s first", begun.slice.run_id)

@@ -165,7 +165,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
     :param host: the host to run; it travels as JSON.
     """
     version, text = __version__, msgspec.json.encode(host).decode()
-    fix, error_type = remedy(), ExecutorSetupError.__name__
+    refusal = ExecutorSetupError("nothing can run", fix=remedy()).to_dict()
 
     # From here on only the standard library, and no name from outside this function.
 
@@ -201,7 +201,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
 
         import pyarrow as pa
 
-        error = {"type": error_type, "cause": " ".join(cause.split()), "fix": fix, "retriable": False}
+        error = {**refusal, "cause": " ".join(cause.split())}
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"report": [json.dumps({"error": error})]})
 

@@ -148,13 +148,26 @@ def _java() -> str:
     return found
 
 
-def test_missing_program_is_named_when_there_is_no_spark_submit(
+@pytest.mark.remedy("spark.TopologySubmitHook.submit")
+def test_missing_program_is_named_and_started_when_its_folder_is_on_the_path(
     submit_hook: Callable[..., TopologySubmitHook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    java = _java()
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(ConfigError, match="'spark3-submit' is not on the PATH"):
         submit_hook(spark_binary="spark3-submit").submit(_application(tmp_path, ""))
+
+    folder, started = tmp_path / "bin", tmp_path / "started"
+    folder.mkdir()
+    (folder / "spark3-submit").write_text(f"#!/bin/sh\n: > {started}\n")
+    (folder / "spark3-submit").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.defpath}")
+    submit_hook(spark_binary="spark3-submit").submit(_application(tmp_path, ""))
+    assert started.exists()
+    # Or pyspark beside Airflow brings spark-submit: it starts without anything on the path.
+    monkeypatch.setenv("PATH", os.defpath + os.pathsep + str(Path(java).parent))
+    submit_hook().submit(_application(tmp_path, ""))
 
 
 def test_driver_and_workers_are_gone_when_the_task_is_killed(

@@ -5,15 +5,21 @@ folders that use Airflow call ``prepare`` from their conftest.
 from __future__ import annotations
 
 import atexit
+import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography.fernet import Fernet
 
 from dev.flight_demo.local_airflow import EXAMPLES, add_local_settings, dag_bundles
+
+if TYPE_CHECKING:
+    import pytest
 
 _HOME_PREFIX = "kstreams-airflow-"
 #: Folder of the DAGs that integration tests run.
@@ -22,6 +28,14 @@ TEST_DAGS = Path(__file__).parents[2] / "integration" / "airflow" / "dags"
 EXAMPLE_DAGS = EXAMPLES["examples"]
 #: Both, by the names of their bundles.
 DAG_FOLDERS = {"tests": TEST_DAGS, **EXAMPLES}
+
+
+def add_connection(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add the connection that a text's ``airflow connections add ...`` adds, to the environment."""
+    _, _, _, conn_id, *options = shlex.split(text[text.index("airflow connections add") :])
+    names = {"--conn-type": "conn_type", "--conn-host": "host", "--conn-extra": "extra"}
+    fields = {names[name]: value for name, value in zip(options[::2], options[1::2], strict=True)}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(fields))
 
 
 def prepare() -> Path:

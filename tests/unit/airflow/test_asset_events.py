@@ -124,16 +124,23 @@ def test_task_fails_when_its_driver_has_not_finished_the_run(
     ],
     ids=["capture", "run"],
 )
+@pytest.mark.remedy("lineage_facets.refuse_outlets")
 def test_outlets_are_refused_where_the_run_is_not_finished(
     scene: Scene, make: Callable[..., BaseOperator]
 ) -> None:
     with pytest.raises(ConfigError, match="task 't' has outlets and does not finish the run") as caught:
         make(outlets=[TOTALS])
-    assert "FinishRunOperator" in caught.value.fix
     added = make()
     added.add_outlets([TOTALS])
     with pytest.raises(Exception, match="does not finish the run"):
         scene.execute(added)
+    scene.kafka.tasks(scene.kafka.begin("r"))
+    for told in (
+        FinishRunOperator(task_id="t", application_id=APP, outlets=[TOTALS]),
+        _run(TOTALS, finish=True),
+    ):
+        assert type(told).__name__ in caught.value.fix
+        assert scene.execute(told)[0] == [TOTALS]
 
 
 def test_only_the_last_task_has_the_outlets_of_a_batch() -> None:

@@ -109,10 +109,13 @@ def test_stateful_backfill_is_refused_without_a_name_that_fits(name: str, said: 
 
 
 @pytest.mark.promise("backfill-outputs-are-named")
+@pytest.mark.remedy("run_settings.settings_of_run")
 def test_backfill_is_refused_when_nothing_says_what_it_may_write() -> None:
     with pytest.raises(ConfigError, match="which topics it may write") as caught:
         settings_for(identity(), outputs=None)
-    assert "backfill_outputs" in caught.value.fix
+    assert "give backfill_outputs={'topic': 'other topic'}" in caught.value.fix
+    told = settings_for(identity(), outputs={"topic": "other topic"})
+    assert told.to_dict()["output.topics"] == "topic=other topic"
 
 
 def test_outputs_may_be_the_text_that_a_template_rendered() -> None:
@@ -140,9 +143,12 @@ def test_run_that_is_no_backfill_is_skipped_in_a_dag_for_backfills() -> None:
         settings_for(identity(backfill=False), in_order=True)
 
 
+@pytest.mark.remedy("run_settings.batch_settings: set {} to 'interval_end'")
 def test_live_runs_may_not_keep_to_their_interval() -> None:
     with pytest.raises(ConfigError, match="set by themselves in a backfill"):
         settings_for(identity(backfill=False), {"autostop.at": "interval"})
+    told = settings_for(identity(backfill=False), {"autostop.at": "interval_end"})
+    assert not told.keeps_to_interval
 
 
 def test_dag_for_backfills_runs_one_interval_after_the_other() -> None:
@@ -422,6 +428,7 @@ def test_interval_of_the_dag_run_is_taken_when_none_is_given(
     assert made.values("out-again") == [b"b"]
 
 
+@pytest.mark.remedy("run_settings.backfill_id", "run_settings.refuse_state_side_by_side")
 def test_intervals_of_one_name_share_their_state_and_come_in_order(
     scene: Callable[[str], Scene], driver: Callable[[Scene], Driver]
 ) -> None:
@@ -440,6 +447,19 @@ def test_intervals_of_one_name_share_their_state_and_come_in_order(
         assert result["application_id"] == "app-backfill-january"
 
     assert made.values("out-again") == [b"a", b"ab"]
+
+
+@pytest.mark.remedy("backfill._in_utc")
+def test_interval_is_processed_when_both_of_its_ends_are_given(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver]
+) -> None:
+    made = scene(STATELESS)
+    driver(made)
+    made.publish(("a", 0.5), ("b", 1.5))
+    with pytest.raises(AirflowFailException, match="give both ends"):
+        _again(made, 1, interval_end=None).execute(made.context(9, run_type="manual"))
+    _again(made, 1).execute(made.context(9, run_type="manual"))
+    assert made.values("out-again") == [b"b"]
 
 
 @pytest.mark.parametrize(
@@ -478,11 +498,21 @@ def test_backfill_of_an_interval_is_always_a_whole_run(given: dict[str, Any]) ->
         ExpandProcessorsOperator(task_id="t", application_id="app", processors=4),
     ],
 )
+@pytest.mark.remedy("run_settings.RunIdentity.refuse_backfill")
 def test_what_acts_on_the_live_application_is_refused_in_a_backfill(
     scene: Callable[[str], Scene], operator: BaseOperator
 ) -> None:
+    made = scene(STATELESS)
+    context = made.context(0, run_type="backfill")
     with pytest.raises(AirflowFailException, match="must not touch the live application"):
-        operator.execute(scene(STATELESS).context(0, run_type="backfill"))
+        operator.execute(context)
+    RunIdentity.of(made.context(0, run_type="manual")).refuse_backfill("acts")
+    captured = made.capture(context)
+    made.process(captured, context)
+    reset = ResetApplicationOperator(
+        task_id="t", application_id=captured["application_id"], input_topics="in"
+    )
+    reset.execute(made.context(1, run_type="manual"))
 
 
 @pytest.mark.promise("empty-intervals-fail")

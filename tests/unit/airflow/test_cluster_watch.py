@@ -350,6 +350,7 @@ class _Broken(RunFinished, frozen=True, kw_only=True, tag="broken"):
         raise ZeroDivisionError("of the condition's own")
 
 
+@pytest.mark.remedy("cluster_watch._reported")
 def test_watch_goes_on_when_a_look_fails_in_a_way_that_nobody_foresaw(
     watch: ClusterWatch, application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -373,7 +374,9 @@ def test_watch_goes_on_when_a_look_fails_in_a_way_that_nobody_foresaw(
     assert "ZeroDivisionError" in str(error)
     assert "of the condition's own" in str(error)
     assert result["run_id"] == "one"
-    assert [record for record in caplog.records if record.exc_info], "the traceback is in the log"
+    assert error.fix == "see the triggerer's log"
+    logged = next(record for record in caplog.records if record.exc_info)
+    assert logged.exc_info and logged.exc_info[0] is ZeroDivisionError, "with the traceback"
 
 
 def test_everybody_hears_of_it_when_the_cluster_cannot_even_be_made(application: Application) -> None:

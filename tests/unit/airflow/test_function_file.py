@@ -15,6 +15,7 @@ from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.remedies import walked
 
 pytestmark = pytest.mark.promise("functions-stand-alone")
 
@@ -132,6 +133,15 @@ def of_all_context(**context: Any) -> Any:
     return context
 
 
+def of_some_context(ds: str, params: Any) -> Any:
+    return [ds, params]
+
+
+def limit_of_its_own() -> Any:
+    limit = 7
+    return [limit for _ in range(3)]
+
+
 def of_time(data_interval_start: Any = None) -> Any:
     return data_interval_start
 
@@ -158,6 +168,7 @@ def test_parameters_take_the_context_of_the_task_as_in_every_task() -> None:
 
 
 @pytest.mark.promise("context-of-the-task-is-given-or-refused")
+@pytest.mark.remedy("function_file._check_argument", "function_file.function_source: name what it uses")
 def test_context_is_refused_by_name_when_it_cannot_travel() -> None:
     start = datetime.datetime(2024, 3, 1, tzinfo=datetime.UTC)
     with pytest.raises(ConfigError, match=r"'data_interval_start' of .* cannot travel") as caught:
@@ -172,6 +183,25 @@ def test_context_is_refused_by_name_when_it_cannot_travel() -> None:
     text = application_text(of_time, operator.op_args, operator.op_kwargs, {"data_interval_start": start})
     assert _called(text) == "2024-03-01T00:00:00+00:00"
     assert "def of_all_context(ds, params)" in caught.value.fix
+    assert _called(application_text(of_some_context, context={"ds": "2024-03-01", "params": {}})) == [
+        "2024-03-01",
+        {},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        walked("function_file.function_source: decorate", lambda: LIMIT, limit_of_its_own),
+        walked("function_file.function_source: import or define", uses_a_global, limit_of_its_own),
+    ],
+)
+def test_function_is_taken_when_it_is_written_as_the_error_says(
+    fault: Callable[..., Any], told: Callable[..., Any]
+) -> None:
+    with pytest.raises(ConfigError):
+        application_text(fault)
+    assert _called(application_text(told)) == [7, 7, 7]
 
 
 @pytest.mark.parametrize("value", [(1, 2), {1: "a"}, float("nan")])

@@ -8,6 +8,8 @@ from airflow.sdk import Connection
 
 from airflow_kstreams.hooks.kafka import KafkaHook, checked_settings, secrets_of, settings_in
 from airflow_kstreams.streams.errors import ConfigError
+from tests.support.airflow.airflow_environment import add_connection
+from tests.support.remedies import walked
 
 
 def _connection(extra: dict[str, Any] | str | None = None, **fields: Any) -> Connection:
@@ -123,11 +125,32 @@ def test_word_of_the_processes_environment_does_not_count_when_airflow_reads_a_c
         client_config_of(_connection({"bootstrap.servers": "h:1", "oauth_cb": "os.system"}))
 
 
-def test_hook_names_the_connection_and_how_to_add_it_when_it_is_not_defined() -> None:
+@pytest.mark.remedy("kafka.undefined_connection")
+def test_hook_finds_the_connection_that_was_added_by_the_command_of_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(ConfigError, match="connection 'nowhere' is not defined") as raised:
         KafkaHook("nowhere").client_config()
 
-    assert "airflow connections add nowhere" in raised.value.fix
+    add_connection(raised.value.fix, monkeypatch)
+    assert KafkaHook("nowhere").client_config() == {"bootstrap.servers": "HOST:PORT"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        walked("kafka.settings_in", "[1]", '{"bootstrap.servers": "HOST:PORT"}'),
+        walked(
+            "kafka.checked_settings",
+            '{"bootstrap.servers": "HOST:PORT", "group.id": "mine"}',
+            '{"bootstrap.servers": "HOST:PORT"}',
+        ),
+    ],
+)
+def test_connection_is_taken_when_its_extra_is_as_the_error_says(fault: str, told: str) -> None:
+    with pytest.raises(ConfigError):
+        client_config_of(_connection(fault))
+    assert client_config_of(_connection(told)) == {"bootstrap.servers": "HOST:PORT"}
 
 
 def test_hook_gives_a_cluster_that_shows_no_secret_when_the_environment_defines_the_connection(

@@ -80,18 +80,25 @@ def test_user_facing_fields_are_templates_when_rendered(index: int) -> None:
     assert operator.settings == {"commit.interval.ms": "7"}  # type: ignore[attr-defined]
 
 
+@pytest.mark.remedy("run_settings.RunIdentity.of")
 @pytest.mark.parametrize("index", range(8))
 def test_operator_fails_for_good_and_says_how_to_run_it_when_there_is_no_dag_run(index: int) -> None:
     with pytest.raises(AirflowFailException, match=r"without a dag run"):
         _operators()[index].execute(Context())
+    instance = SimpleNamespace(dag_id="d", task_id="t", try_number=1, map_index=-1)
+    dag_run = SimpleNamespace(run_id="r", data_interval_start=None, data_interval_end=None)
+    assert RunIdentity.of(cast("Context", {"ti": instance, "dag_run": dag_run})).run_id == "r"
 
 
 @pytest.mark.promise("operators-run-batches")
+@pytest.mark.remedy("run_settings.batch_settings: leave")
 @pytest.mark.parametrize("unset", [None, ""])
 def test_continuous_mode_is_refused_when_an_operator_is_asked_for_it(unset: str | None) -> None:
     with pytest.raises(ConfigError, match="cannot run continuously") as caught:
         batch_settings("app", {"autostop.at": unset})
     assert "outside Airflow" in caught.value.fix
+    for told in ({}, {"autostop.at": "eol"}):
+        assert not batch_settings("app", told).continuous
 
 
 @pytest.mark.promise("operators-run-batches")
@@ -293,10 +300,12 @@ def test_application_file_is_not_touched_when_the_subtopologies_are_given(tmp_pa
     ]
 
 
+@pytest.mark.remedy("incremental_batch._parts")
 def test_parsing_says_what_to_do_when_the_application_file_cannot_be_known() -> None:
     with pytest.raises(ConfigError, match="is a template") as caught:
         _parts("{{ params.file }}", True)
     assert "per_subtopology=[0, 1]" in caught.value.fix
+    assert {"batch.run_subtopology_0", "batch.run_subtopology_1"} <= {*_parts("{{ params.file }}", [0, 1])}
 
 
 @pytest.mark.parametrize(
@@ -484,13 +493,14 @@ def test_task_fails_without_retry_when_it_is_not_clear_which_letters_are_meant(
         scenes.execute(replay)
 
 
-def _run_operator(subtopology: int | str | None) -> BaseOperator:
+def _run_operator(subtopology: int | str | None, **more: Any) -> BaseOperator:
     return RunTopologyOperator(
         task_id="run",
         application_id=APP,
         application="nowhere.py",
         spark_conn_id="undefined",
         subtopology=subtopology,
+        **more,
     )
 
 
@@ -568,16 +578,55 @@ def test_ledger_and_metadata_are_read_once_when_an_operator_looks_at_a_run(
     assert read == [f"{APP}-runs", f"{APP}-metadata"]
 
 
-def test_tasks_that_are_left_are_named_when_spark_ended_well_all_the_same(
+@pytest.mark.remedy("run_state.refuse_unfinished")
+def test_tasks_that_are_left_are_named_when_spark_ended_well_all_the_same_and_a_retry_processes_them(
     scenes: Scenes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scenes.scene
     scene.send("a")
-    scene.begin("r")
+    slice_ = scene.begin("r")
     monkeypatch.setattr(RunTopologyOperator, "_submit", lambda *_: None)
 
     with pytest.raises(RunError, match="tasks 0_0 of run 'r' are not at their stop offsets"):
         scenes.execute(_run_operator(None))
+
+    monkeypatch.setattr(RunTopologyOperator, "_submit", lambda *_: scene.tasks(slice_, (0, 1, 2)))
+    assert scenes.execute(_run_operator(None), try_number=2)["records_in"] > 0
+
+
+@pytest.mark.remedy("run_topology.RunTopologyOperator._result: read the driver's log")
+def test_retry_finishes_the_run_when_spark_ended_well_before_its_end(
+    scenes: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scenes.scene
+    scene.send("a")
+    slice_ = scene.begin("r")
+    operator = _run_operator(None, finish=True)
+    monkeypatch.setattr(RunTopologyOperator, "_submit", lambda *_: scene.tasks(slice_, (0, 1, 2)))
+
+    with pytest.raises(RunError, match="run 'r' is not finished"):
+        scenes.execute(operator)
+
+    monkeypatch.setattr(RunTopologyOperator, "_submit", lambda *_: scene.finish("r"))
+    assert scenes.execute(operator, try_number=2)["finished"]
+
+
+@pytest.mark.remedy("run_topology.RunTopologyOperator._result: check that the driver")
+def test_run_is_seen_when_the_driver_reads_the_cluster_of_the_operators_connection(
+    scenes: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, elsewhere = scenes.scene, ResetScene(partitions=1)
+    for scene in (here, elsewhere):
+        scene.send("a")
+    operator = _run_operator(None, finish=True)
+    monkeypatch.setattr(RunTopologyOperator, "_look_ahead", lambda *_: None)
+    monkeypatch.setattr(RunTopologyOperator, "_submit", lambda *_: elsewhere.run("r"))
+
+    with pytest.raises(AirflowFailException, match="never began in Kafka"):
+        scenes.execute(operator)
+
+    monkeypatch.setattr(RunTopologyOperator, "_submit", lambda *_: here.run("r"))
+    assert scenes.execute(operator)["finished"]
 
 
 WARNING = "in-0: a transaction open for 12 min holds the last stable offset at 2"

@@ -83,6 +83,7 @@ def test_result_and_log_say_what_is_parked_when_a_run_is_finished(
     assert "completed_with_parked(2): 2 at enrich; the first is due at" in capsys.readouterr().out
 
 
+@pytest.mark.remedy("run_state.refuse_parked")
 def test_task_fails_until_nothing_is_parked_when_zero_is_demanded(scene: ParkingScene) -> None:
     with pytest.raises(RecordsParkedError) as caught:
         finish(allow_parked=False)
@@ -100,6 +101,7 @@ def test_task_fails_until_nothing_is_parked_when_zero_is_demanded(scene: Parking
     scene.run("r2")
     with pytest.raises(RecordsParkedError, match="as of run 'r2'"):
         finish(allow_parked=False)
+    assert finish(allow_parked=True)["already_finished"]
     scene.down = set()
     scene.run("r3")
     assert finish(allow_parked=False)["already_finished"]
@@ -120,9 +122,13 @@ def test_what_later_runs_park_does_not_count_when_all_that_was_parked_is_process
     assert scene.ledger.parked_since(scene.ledger.find("r3")) == {"enrich": {0: 1}}  # type: ignore[arg-type]
 
 
-def test_zero_is_refused_when_the_task_does_not_finish_the_run() -> None:
+@pytest.mark.remedy("run_topology.RunTopologyOperator._refuse_early_outlets")
+def test_zero_is_demanded_of_the_task_that_finishes_the_run_alone() -> None:
+    given: dict[str, Any] = {"task_id": "run", "application_id": APP, "application": "-"}
     with pytest.raises(ConfigError, match="allow_parked=False, but does not finish the run"):
-        RunTopologyOperator(task_id="run", application_id=APP, application="-", allow_parked=False)
+        RunTopologyOperator(**given, allow_parked=False)
+    assert not RunTopologyOperator(**given, finish=True, allow_parked=False).allow_parked
+    assert not FinishRunOperator(task_id="finish", application_id=APP, allow_parked=False).allow_parked
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from airflow.sdk import Context
@@ -79,6 +81,21 @@ def test_trigger_is_the_same_when_it_was_serialized(monkeypatch: pytest.MonkeyPa
     assert before + 60 <= again.deadline <= time.time() + 60
     assert again.silent_fail
     assert "hush-hush" not in text
+
+
+@pytest.mark.remedy("run_finished.RunFinishedSensor._condition")
+def test_interval_is_meant_when_both_ends_are_given_by_the_templates_of_the_error() -> None:
+    with pytest.raises(ConfigError) as refused:
+        _sensor(data_interval_start="2026-01-01T00:00:00+00:00").condition()
+    ends = dict(re.findall(r'(data_interval_\w+)="(.*?)"', refused.value.fix))
+    sensor = _sensor(**ends)
+    hours = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (0, 1)]
+    sensor.render_template_fields(
+        cast("Context", {"data_interval_start": hours[0], "data_interval_end": hours[1]})
+    )
+    assert sensor.condition() == RunFinished(
+        application_id="app", interval_ms=(1_767_225_600_000, 1_767_229_200_000)
+    )
 
 
 def test_run_of_a_data_interval_is_meant_when_the_interval_is_given() -> None:

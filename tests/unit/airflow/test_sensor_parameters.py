@@ -118,6 +118,7 @@ def test_topics_are_the_same_as_text_and_as_a_list(given: Any, topics: tuple[str
 
 @pytest.mark.parametrize("deferrable", [True, False])
 @pytest.mark.parametrize("kind", [RunFinishedSensor, StopOffsetsReachedSensor])
+@pytest.mark.remedy("condition_sensor._refuse_run_of_backfill")
 def test_sensor_does_not_wait_for_a_backfills_run_of_the_live_application_which_never_comes(
     kind: type[ConditionSensor], deferrable: bool
 ) -> None:
@@ -131,6 +132,9 @@ def test_sensor_does_not_wait_for_a_backfills_run_of_the_live_application_which_
 
     assert "backfill__2026-01-01" in str(refused.value)
     assert "'app'" in str(refused.value)
+    for run_id, dag_run in (("backfill__2026-01-01", _context("r1")), ("another", backfill)):
+        with pytest.raises(TaskDeferred):
+            _sensor(kind, deferrable=True, run_id=run_id).execute(dag_run)
 
 
 @pytest.mark.parametrize(

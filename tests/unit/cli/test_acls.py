@@ -177,6 +177,16 @@ def test_commands_give_the_same_permissions_when_printed(application: str) -> No
     assert given == RUN
 
 
+@pytest.mark.remedy("acls.acls")
+def test_user_is_taken_when_its_type_is_written_as_the_error_says(application: str) -> None:
+    refused = acls(application, "--principal", "orders", "--format", "commands")
+    assert refused.exit_code != 0
+    assert "write --principal User:orders" in " ".join(refused.output.split())
+    told = acls(application, "--principal", "User:orders", "--format", "commands")
+    assert told.exit_code == 0
+    assert "--allow-principal User:orders" in told.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -127,6 +127,7 @@ def test_named_replay_goes_on_to_its_limit_and_no_further(airlines: InMemoryKafk
     assert "'mine' of 'app-dead-letter' was begun for letters, at most 1, and is asked for" in other.stderr
 
 
+@pytest.mark.remedy("dead_letters._refuse_nothing")
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_conditions_that_no_letter_fits_are_an_error(airlines: InMemoryKafka, dry: tuple[str, ...]) -> None:
     result = invoke(*REPLAY, "--where", "value.airline=ZZ", *dry)
@@ -136,6 +137,11 @@ def test_conditions_that_no_letter_fits_are_an_error(airlines: InMemoryKafka, dr
         "error: app-dead-letter has no letters with value.airline=ZZ that wait for a replay; 6 others do --"
     )
     assert "app-dead-letter-replays" not in airlines.topics()
+    assert "airflow-kstreams dead-letters list" in result.stderr
+    listed = {name for row in rows(invoke(*LIST).stdout) for name in row if name in ("join", "parse")}
+    assert listed == {"join", "parse"}
+    for node in listed:
+        assert invoke(*REPLAY, "--where", f"node={node}", *dry).exit_code == 0
 
 
 @pytest.mark.parametrize(

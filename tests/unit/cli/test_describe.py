@@ -44,12 +44,16 @@ def test_file_is_written_by_its_ending_when_no_format_is_given(
     assert (tmp_path / name).read_text() == expected
 
 
+@pytest.mark.remedy("describe._by_ending")
 def test_ending_is_refused_when_nothing_is_written_as_it(tmp_path: Path) -> None:
     result = invoke("describe", FLIGHTS, "--output", str(tmp_path / "x.png"))
     assert result.exit_code == 1
     assert "no topology is written as .png" in result.stderr
     assert ".svg, .mmd, .mermaid, or give the format: --format" in result.stderr
     assert not (tmp_path / "x.png").exists()
+    for told in (("x.svg",), ("x.png", "--format", "svg")):
+        assert invoke("describe", FLIGHTS, "--output", str(tmp_path / told[0]), *told[1:]).exit_code == 0
+        assert (tmp_path / told[0]).read_text() == topology().to_svg()
 
 
 def test_format_wins_over_the_ending_when_both_are_given(tmp_path: Path) -> None:

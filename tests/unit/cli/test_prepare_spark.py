@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pytest
+
+from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, quick_start_options
 from tests.unit.cli.test_app import invoke
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    import pytest
+def made(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+    """End as a driver does that wrote its archive."""
+    Path(env[ARCHIVE_VARIABLE]).touch()
+    return subprocess.CompletedProcess(command, 0, "", "")
 
 
-def test_archive_is_not_tried_when_it_could_not_be_written(tmp_path: Path) -> None:
+@pytest.mark.remedy("class_archive._unwritable")
+def test_archive_is_not_tried_when_it_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "file"
     file.touch()
 
@@ -21,9 +28,14 @@ def test_archive_is_not_tried_when_it_could_not_be_written(tmp_path: Path) -> No
 
     assert result.exit_code == 1
     assert "spark.jsa' cannot be written: " in result.stderr
-    assert "KSTREAMS_SPARK_CLASSES" in result.stderr
+    assert f"by --output, and in {ARCHIVE_VARIABLE}" in " ".join(result.stderr.split())
+    monkeypatch.setattr(subprocess, "run", made)
+    assert invoke("prepare-spark", "--output", str(tmp_path / "spark.jsa")).exit_code == 0
+    started = quick_start_options({ARCHIVE_VARIABLE: str(tmp_path / "spark.jsa")})
+    assert str(tmp_path / "spark.jsa") in " ".join(started.values())
 
 
+@pytest.mark.remedy("class_archive._run_driver")
 def test_archive_is_refused_when_spark_ended_well_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,3 +49,6 @@ def test_archive_is_refused_when_spark_ended_well_without_it(
     assert result.exit_code == 1
     assert "the last line" in result.stderr
     assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(subprocess, "run", made)
+    assert invoke("prepare-spark", "--output", str(tmp_path / "spark.jsa")).exit_code == 0
+    assert (tmp_path / "spark.jsa").exists()

@@ -13,6 +13,7 @@ from airflow_kstreams.spark.driver import application
 from airflow_kstreams.spark.driver.application import _client_config_path, _parser, _spec
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.support.remedies import walked
 
 
 def spec_of(*arguments: str) -> RunSpec:
@@ -73,6 +74,50 @@ def test_file_that_was_made_for_the_driver_alone_is_gone_with_it(
 
     assert file.exists() is not temporary
     assert named_here.exists()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        walked("application._client_config_path: name an existing", ("--client-config", "nowhere.json")),
+        walked("application._client_config_path: give --bootstrap-servers", ()),
+    ],
+)
+def test_driver_reads_the_clients_settings_where_the_error_says(
+    fault: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(CLIENT_CONFIG_FILE, raising=False)
+    with pytest.raises(ConfigError):
+        _driver_reads(*fault)
+    file = tmp_path / "client.json"
+    file.write_text('{"bootstrap.servers": "h:1"}')
+    assert _driver_reads("--client-config", str(file)) == str(file)
+    if not fault:
+        assert _driver_reads("--bootstrap-servers", "h:1")
+        monkeypatch.setenv(CLIENT_CONFIG_FILE, str(file))
+        assert _driver_reads() == str(file)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        walked(
+            "application._spec: give --application-id",
+            ["--setting", "commit.interval.ms=7"],
+            ["--application-id", "NAME", "--setting", "commit.interval.ms=7"],
+        ),
+        walked(
+            "application._spec: write --setting",
+            ["--application-id", "NAME", "--setting", "commit.interval.ms"],
+            ["--application-id", "NAME", "--setting", "commit.interval.ms=7"],
+        ),
+    ],
+)
+def test_run_is_named_as_the_error_says(fault: list[str], told: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        _spec(_parser().parse_args(fault))
+    spec = _spec(_parser().parse_args(told))
+    assert (spec.application_id, spec.settings) == ("NAME", {"commit.interval.ms": "7"})
 
 
 def test_file_with_the_brokers_of_the_command_line_lasts_as_long_as_the_driver(

@@ -2,19 +2,24 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any, NoReturn, Self, cast
 
+import msgspec
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.spark.driver import hosts
-from airflow_kstreams.spark.driver.executors import SparkExecutors
-from airflow_kstreams.streams.errors import RunError, SparkSessionError
+from airflow_kstreams.spark.driver.executors import SparkExecutors, slots_of
+from airflow_kstreams.spark.executor.report_rows import HostReport
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RunError, SparkSessionError
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from tests.support.remedies import walked
 
 
 class DeadSession:
@@ -67,6 +72,42 @@ class SlowSession:
             self._interrupted.notify_all()
 
 
+class LiveSession:
+    """A session on which every task reaches its stop offsets.
+
+    :ivar conf: its settings.
+    """
+
+    sparkContext = SimpleNamespace(defaultParallelism=2, master="local[2]")
+
+    def __init__(self) -> None:
+        self.conf: dict[str, str] = {}
+
+    def range(self, *_: object) -> Self:
+        return self
+
+    def mapInArrow(self, *_: object) -> Self:
+        return self
+
+    def collect(self) -> list[object]:
+        report = HostReport(report=TaskReport(task_id="0_0"))
+        return [SimpleNamespace(report=msgspec.json.encode(report))]
+
+
+class ConnectSession:
+    """A session of Spark Connect: this side has no context.
+
+    :ivar conf: its settings.
+    """
+
+    def __init__(self, **conf: str) -> None:
+        self.conf = {name.replace("_", "."): value for name, value in conf.items()}
+
+    @property
+    def sparkContext(self) -> NoReturn:
+        raise RuntimeError("JVM_ATTRIBUTE_NOT_SUPPORTED")
+
+
 def a_slice() -> Slice:
     topology = TopologyPlan(
         application_id="app",
@@ -111,11 +152,49 @@ def test_lost_session_is_named_when_its_jvm_is_gone(error: Exception, at: str) -
     assert "retry the run" in caught.value.fix
 
 
+GONE = Py4JNetworkError("Answer from Java side is empty")
+NO_PYTHON = RuntimeError('java.io.IOException: Cannot run program "/nowhere/python3": error=2, No such file')
+ENDED = RuntimeError("Task 0 in stage 2.0 failed 4 times: Python worker exited unexpectedly (crashed)")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        walked("hosts._spark_failure: look for what ended", GONE),
+        walked("hosts._spark_failure: read the driver's log", RuntimeError("Stage cancelled")),
+        walked("hosts._setup_error", NO_PYTHON),
+        walked("hosts._ended_worker", ENDED),
+    ],
+)
+def test_retry_processes_the_slice_when_what_the_error_names_is_mended(error: Exception) -> None:
+    with pytest.raises(KStreamsError):
+        on(DeadSession(error, at="collect")).launch(a_slice(), [TaskShare(0, 0)])
+    assert on(LiveSession()).launch(a_slice(), [TaskShare(0, 0)]) == [TaskReport(task_id="0_0")]
+
+
+@pytest.mark.remedy("executors._cores")
+def test_spark_connect_knows_its_slots_when_the_settings_of_the_error_are_given() -> None:
+    with pytest.raises(ConfigError) as refused:
+        slots_of(cast("Any", ConnectSession()))
+    assert refused.value.fix == "set spark.cores.max, or spark.executor.instances and spark.executor.cores"
+    assert slots_of(cast("Any", ConnectSession(spark_cores_max="4"))) == 4
+    both = ConnectSession(spark_executor_instances="3", spark_executor_cores="2")
+    assert slots_of(cast("Any", both)) == 6
+
+
+@pytest.mark.remedy("executors._number")
+def test_slots_are_known_when_the_setting_is_a_number() -> None:
+    with pytest.raises(ConfigError, match=r"spark\.cores\.max is 'many'"):
+        slots_of(cast("Any", ConnectSession(spark_cores_max="many")))
+    assert slots_of(cast("Any", ConnectSession(spark_cores_max="4"))) == 4
+
+
 def test_other_failures_stay_what_they_are_when_the_session_lives() -> None:
     with pytest.raises(RunError, match="Stage cancelled"):
         on(DeadSession(RuntimeError("Stage cancelled"), at="collect")).launch(a_slice(), [TaskShare(0, 0)])
 
 
+@pytest.mark.remedy("hosts.SparkHosts.start")
 def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RuntimeError("\n[INVALID_DRIVER_MEMORY] System memory 419430400 must be at least 471859200.\n")
@@ -124,6 +203,11 @@ def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SparkSessionError, match=r"Spark did not start.*INVALID_DRIVER_MEMORY") as caught:
         on(None).start()
     assert caught.value.is_retriable
+    monkeypatch.setattr(hosts, "open_session", lambda *_: LiveSession())
+    monkeypatch.setattr(hosts, "ship_file", lambda *_: None)
+    mended = on(None)
+    mended.start()
+    assert mended.launch(a_slice(), [TaskShare(0, 0)]) == [TaskReport(task_id="0_0")]
 
 
 def test_job_that_is_on_its_way_is_cancelled_when_its_session_is() -> None:
@@ -137,6 +221,7 @@ def test_job_that_is_on_its_way_is_cancelled_when_its_session_is() -> None:
             late.result()
 
 
+@pytest.mark.remedy("hosts.SparkHosts._launching")
 def test_launch_is_refused_when_the_jobs_were_cancelled() -> None:
     session = SlowSession()
     spark = on(session)
@@ -145,3 +230,4 @@ def test_launch_is_refused_when_the_jobs_were_cancelled() -> None:
         spark.launch(a_slice(), [TaskShare(0, 0)])
     assert caught.value.is_retriable
     assert not session.planning.is_set()
+    assert on(LiveSession()).launch(a_slice(), [TaskShare(0, 0)]) == [TaskReport(task_id="0_0")]

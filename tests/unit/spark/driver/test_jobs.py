@@ -143,6 +143,16 @@ def test_unfinished_tasks_are_launched_again_when_a_job_failed_in_passing() -> N
     assert made.launched == [[0, 1], [0, 1], [1]]
 
 
+@pytest.mark.remedy("driver.RunJobs._given_up")
+def test_retried_run_processes_what_is_left_when_no_launch_reached_the_stop_offsets() -> None:
+    with pytest.raises(RunError, match="did not reach their stop offsets in 3 launches") as given_up:
+        Script([[1], [1], [1]]).run()
+    assert "then retry the run: its slice is kept" in given_up.value.fix
+    retried = Script([[]])
+    retried.left = [1]
+    assert [report.task_id for report in retried.run()] == ["0_1"]
+
+
 def test_last_error_is_raised_when_no_launch_helped() -> None:
     made = Script([fenced(), fenced(), fenced()])
     with pytest.raises(TaskFencedError):
@@ -166,13 +176,19 @@ def test_nothing_is_launched_again_when_another_launch_cannot_help(error: KStrea
     assert len(made.launched) == 1
 
 
+@pytest.mark.remedy("spark_session.check_session")
 @pytest.mark.parametrize("value", ["true", "True", " TRUE "])
 def test_speculation_is_refused_however_it_is_written(value: str) -> None:
     class Session:
         conf = {"spark.speculation": value}
 
-    with pytest.raises(ConfigError, match="speculation"):
+    with pytest.raises(ConfigError, match="speculation") as refused:
         check_session(Session())  # type: ignore[arg-type]
+    name, _, told = (
+        refused.value.fix.removeprefix("set ").removesuffix(" for this application").partition("=")
+    )
+    Session.conf = {name: told}
+    check_session(Session())  # type: ignore[arg-type]
 
 
 A, B = TaskId(subtopology=0, group=0), TaskId(subtopology=1, group=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -20,6 +21,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
     monkeypatch.setattr(spark_session, "version", version)
 
 
+@pytest.mark.remedy("spark_session.refuse_mixed_pyspark")
 def test_session_is_refused_when_pyspark_and_its_client_are_of_two_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -28,7 +30,9 @@ def test_session_is_refused_when_pyspark_and_its_client_are_of_two_versions(
         ConfigError, match=r"pyspark 4\.2\.1 and pyspark-client 4\.2\.0 are installed"
     ) as raised:
         spark_session.open_session("any")
-    assert "pyspark==4.2.0 pyspark-client==4.2.0" in raised.value.fix
+    told = dict(re.findall(r"(pyspark(?:-client)?)==(\S+)", raised.value.fix))
+    installed(monkeypatch, pyspark=told["pyspark"], pyspark_client=told["pyspark-client"])
+    spark_session.refuse_mixed_pyspark()
 
 
 @pytest.mark.parametrize(

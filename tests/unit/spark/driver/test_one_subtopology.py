@@ -15,7 +15,13 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
-from airflow_kstreams.streams.errors import ConfigError, RecordError, RunError, UpstreamNotDoneError
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    RecordError,
+    RunError,
+    TopologyError,
+    UpstreamNotDoneError,
+)
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from tests.support.kafka.reset_scene import APP, ResetScene
 from tests.support.spark.run_times import BEGIN, END, FENCING, FINISH, PYTHON, STOPS, seconds_of_run
@@ -67,9 +73,21 @@ def scene() -> ResetScene:
 
 
 def drive(
-    scene: ResetScene, executors: InProcess, run_id: str, subtopology: int | None, *, try_number: int = 1
+    scene: ResetScene,
+    executors: InProcess,
+    run_id: str,
+    subtopology: int | None,
+    *,
+    try_number: int = 1,
+    topology_hash: str = "",
 ) -> RunSummary | None:
-    spec = RunSpec(application_id=APP, run_id=run_id, order=(0, try_number), subtopology=subtopology)
+    spec = RunSpec(
+        application_id=APP,
+        run_id=run_id,
+        order=(0, try_number),
+        subtopology=subtopology,
+        topology_hash=topology_hash,
+    )
     driver = Driver(
         spec,
         scene.topology,
@@ -88,6 +106,16 @@ def test_run_is_finished_when_each_subtopology_had_a_driver_of_its_own(scene: Re
         assert executors.ran == [f"r1: {number}_0" for number in range(subtopology + 1)]
 
     assert scene.finish("r1").generation == 3
+    assert dict(scene.counts()) == {"a": 2, "b": 1}
+
+
+@pytest.mark.remedy("driver.Driver.run")
+def test_run_is_processed_when_one_version_of_the_file_is_everywhere(scene: ResetScene) -> None:
+    executors = InProcess(scene=scene)
+    with pytest.raises(TopologyError, match="where the Airflow task read it"):
+        drive(scene, executors, "r1", None, topology_hash="of an older version")
+    drive(scene, executors, "r1", None, topology_hash=scene.topology.plan(APP).topology_hash)
+    assert scene.finish("r1").generation == 1
     assert dict(scene.counts()) == {"a": 2, "b": 1}
 
 

@@ -102,6 +102,29 @@ def test_error_names_task_node_and_function_when_a_thread_stays_inside_one_call(
     thread.join()
 
 
+@pytest.mark.remedy("stuck_functions.FunctionWatch._stuck")
+@pytest.mark.parametrize("told", ["a timeout", "a longer time"])
+def test_task_goes_on_when_the_function_gives_up_or_may_take_longer(gate: Gate, told: str) -> None:
+    watch = FunctionWatch(["0_0"], stall_ms=STALL_MS)
+    thread = piping(mapped, gate, watch)
+    gate.inside.acquire()
+    watch.look(0.0)
+    with pytest.raises(CallsStuckError) as stuck:
+        watch.look(60.0)
+    assert "give what the function waits for a timeout, or raise run.stall.timeout.ms" in stuck.value.fix
+    gate.may_leave.release()
+    thread.join()
+
+    longer = FunctionWatch(["0_0"], stall_ms=STALL_MS if told == "a timeout" else 2 * STALL_MS)
+    thread = piping(mapped, gate, longer)
+    gate.inside.acquire()
+    longer.look(0.0)
+    longer.look(30.0 if told == "a timeout" else 60.0)
+    gate.may_leave.release()
+    thread.join()
+    longer.look(1_000.0)
+
+
 def test_error_names_the_source_when_its_extractor_or_serde_stays_inside_one_call(gate: Gate) -> None:
     def asks_when(record: Any) -> int:
         gate()

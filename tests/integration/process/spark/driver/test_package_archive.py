@@ -119,8 +119,12 @@ def test_continuous_task_is_told_the_same_when_the_package_is_missing(tmp_path: 
     assert "has no airflow_kstreams" in cause_on(python, a_continuous_host(config))
 
 
-def test_task_runs_when_the_package_is_there(wheel: Path, tmp_path: Path, config: Path) -> None:
+@pytest.mark.remedy("package_archive.shipped")
+def test_task_runs_when_the_package_was_installed_as_the_error_says(
+    wheel: Path, tmp_path: Path, config: Path
+) -> None:
     python = environment_with(tmp_path / "whole", PACKAGE, "pyarrow")
+    assert "has no airflow_kstreams" in cause_on(python, a_host(config))
     install(python, wheel)
 
     (row,) = run_on(python, a_host(config, TaskShare(0, 0, (Span(0, 1, 5, 7),), True)))
