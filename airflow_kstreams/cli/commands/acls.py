@@ -62,7 +62,9 @@ def acls(  # noqa: PLR0913 - every parameter is an option
         typer.Option("--for", help="Work that the user does; repeatable. Runs unless given."),
     ] = None,
     setting: ApplicationSetting = None,
-    output_format: Annotated[ListFormat, typer.Option("--format", help="What to print.")] = ListFormat.TABLE,
+    output_format: Annotated[
+        ListFormat, typer.Option("--format", help="Format of the list.")
+    ] = ListFormat.TABLE,
     function: FunctionName = "topology",
 ) -> None:
     """List the ACLs that the Kafka user of an application needs, no more and no less.

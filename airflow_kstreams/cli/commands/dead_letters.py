@@ -46,7 +46,7 @@ DeadLetterTopicName = Annotated[
     typer.Option(
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="What errors.dead.letter.queue.topic.name says, if anything.",
+        help="The application's errors.dead.letter.queue.topic.name, if it is set.",
     ),
 ]
 Where = Annotated[
@@ -99,7 +99,7 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
         str,
         typer.Argument(
             metavar="TOPIC-PARTITION@OFFSET",
-            help="Where the letter lies, or where its record was consumed, as list prints it.",
+            help="Place of the letter, or of its record where it was consumed, as list prints them.",
         ),
     ],
     application_id: ApplicationId,
@@ -109,13 +109,13 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
     values: Annotated[
         bool,
         typer.Option(
-            "--values", help="Show the record's key, value and headers, and what the error quotes of them."
+            "--values", help="Show the record's key, value and headers, and the error's quotations of them."
         ),
     ] = False,
     key_serde: Annotated[
-        SerdeName | None, typer.Option(help="Show the key, read so; as text, else as hex, unless given.")
+        SerdeName | None, typer.Option(help="Serde to show the key with; as text, else as hex, if left out.")
     ] = None,
-    value_serde: Annotated[SerdeName | None, typer.Option(help="Show the value, read so.")] = None,
+    value_serde: Annotated[SerdeName | None, typer.Option(help="Serde to show the value with.")] = None,
 ) -> None:
     """Show one whole dead letter: the error, its place and its traceback.
 
@@ -154,7 +154,7 @@ def replay(  # noqa: PLR0913 - every parameter is an option
         bool,
         typer.Option(
             "--accept-repeats",
-            help="Letters of which it is lost that they came back may come back again; an error asks for it.",
+            help="Bring letters back again whose marks of an earlier replay are lost; an error asks for it.",
         ),
     ] = False,
     dry_run: DryRun = False,

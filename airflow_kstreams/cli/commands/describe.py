@@ -35,9 +35,11 @@ def describe(
     application: ApplicationPath,
     output_format: Annotated[
         TopologyFormat | None,
-        typer.Option("--format", help="By the output file's ending, or text, unless given."),
+        typer.Option("--format", help="Format of the output; by the file's ending, else text, if left out."),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there, not to stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to write; stdout if left out.")
+    ] = None,
     application_id: Annotated[
         str | None,
         typer.Option(metavar="ID", help="Show internal topics by their names in Kafka."),

@@ -42,7 +42,7 @@ expand = typer.Typer(
 @expand.command("partitions")
 def partitions(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that the application reads.")],
-    to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="How many partitions it is to have.")],
+    to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Number of partitions to grow to.")],
     application_id: ApplicationId,
     bootstrap_server: BootstrapServer = None,
     config_file: ConfigFile = None,
@@ -52,7 +52,8 @@ def partitions(
     """Give a topic more partitions, after a check of the application's state.
 
     Growth that the next run would refuse is refused before anything changes; a topic never loses partitions
-    again. Runs may go on meanwhile. May be repeated: a topic that has so many partitions stays as it is.
+    again. Runs may go on meanwhile. May be repeated: a topic that has this number of partitions stays as it
+    is.
     """
     settings = application_settings(application_id, setting)
     found = cluster(bootstrap_server, config_file, settings)
@@ -96,23 +97,21 @@ def _growth_rows(plan: GrowthPlan) -> Iterator[tuple[str, str]]:
 
 @expand.command("processors")
 def processors(  # noqa: PLR0913 - every parameter is an option
-    to: Annotated[int, typer.Option("--to", min=1, metavar="P", help="How many processors it is to have.")],
+    to: Annotated[int, typer.Option("--to", min=1, metavar="P", help="Number of processors to grow to.")],
     application_id: ApplicationId,
     bootstrap_server: BootstrapServer = None,
     config_file: ConfigFile = None,
     setting: ApplicationSetting = None,
     subtopology: Annotated[
         int | None,
-        typer.Option(metavar="ID", help="Which subtopology; not needed where only one keeps state."),
+        typer.Option(metavar="ID", help="The subtopology; not needed if only one keeps state."),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(
-            metavar="N", help="Changelog records per second to read; as fast as it goes if left out."
-        ),
+        typer.Option(metavar="N", help="Changelog records per second to read; without a limit if left out."),
     ] = None,
     parallel: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many old processors' state to copy side by side.")
+        int, typer.Option(min=1, metavar="N", help="Number of old processors to copy at the same time.")
     ] = 4,
     no_wait: Annotated[
         bool,

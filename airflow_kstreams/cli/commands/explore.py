@@ -34,7 +34,7 @@ def explore(  # noqa: PLR0913 - every parameter is an option
     last: Annotated[int, typer.Option(min=0, help="Records to read of each input topic.")] = 1000,
     last_of: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC=N", help="Another number for one topic; repeatable."),
+        typer.Option(metavar="TOPIC=N", help="Records to read of one topic; repeatable."),
     ] = None,
     node: Annotated[
         list[str] | None,
@@ -48,7 +48,7 @@ def explore(  # noqa: PLR0913 - every parameter is an option
         typer.Option(
             metavar="FILE",
             dir_okay=False,
-            help="Run on this sample; taken and kept there if there is none yet.",
+            help="Sample to run on; if the file does not exist, a sample is taken and kept there.",
         ),
     ] = None,
     resample: Annotated[bool, typer.Option("--resample", help="Take a new sample in any case.")] = False,
@@ -61,7 +61,9 @@ def explore(  # noqa: PLR0913 - every parameter is an option
             help="Show the difference to another application file, or to a result kept earlier.",
         ),
     ] = None,
-    application_id: Annotated[str, typer.Option(metavar="ID", help="Names internal topics.")] = "explore",
+    application_id: Annotated[
+        str, typer.Option(metavar="ID", help="Id for the names of internal topics.")
+    ] = "explore",
     function: FunctionName = "topology",
 ) -> None:
     """Run a sample of real input through a topology and show the records at its nodes.

@@ -11,7 +11,7 @@ from airflow_kstreams.spark.driver.package_archive import build_archive, python_
 
 
 def pack(
-    output: Annotated[Path, typer.Option(metavar="FILE.tar.gz", help="Write there.")] = Path(
+    output: Annotated[Path, typer.Option(metavar="FILE.tar.gz", help="File to write.")] = Path(
         "kstreams.tar.gz"
     ),
     extras: Annotated[

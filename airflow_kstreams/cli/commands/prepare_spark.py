@@ -18,7 +18,7 @@ def prepare_spark(
         Path | None,
         typer.Option(
             metavar="FILE.jsa",
-            help="Write there; by default what KSTREAMS_SPARK_CLASSES names, or where runs look for it.",
+            help="File to write; by default the archive that runs look for (KSTREAMS_SPARK_CLASSES).",
         ),
     ] = None,
 ) -> None:

@@ -43,7 +43,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         list[str] | None,
         typer.Option(
             metavar="LIST",
-            help="Your own topics that the application writes and reads; what is unread in them is skipped.",
+            help="Your own topics that the application writes and reads; unread records in them are skipped.",
         ),
     ] = None,
     internal_topics: Annotated[

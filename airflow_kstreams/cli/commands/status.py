@@ -92,7 +92,7 @@ def status(
     ] = False,
     timeout: Annotated[
         float,
-        typer.Option(min=2, metavar="SECONDS", help="How long to wait for all answers."),
+        typer.Option(min=2, metavar="SECONDS", help="Longest wait for all answers."),
     ] = _TIMEOUT_SECONDS,
 ) -> None:
     """Show an application's unfinished run, lease, offsets with their lag, and finished runs.
