@@ -113,7 +113,7 @@ class ClusterView:
         """Ask the cluster a plain question.
 
         :param topics: topics to ask about, whether they exist or not.
-        :raises KafkaClientError: it does not answer.
+        :raises KafkaClientError: the cluster does not answer.
         """
         try:
             self._shared_admin().describe_topics(topics)

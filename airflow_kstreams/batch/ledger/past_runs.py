@@ -278,7 +278,7 @@ def left_without(
 ) -> dict[str, TopicLeft]:
     """Return the state of topics once runs were taken back: each as the run before those left it.
 
-    :param left: how topics were left before the reset.
+    :param left: topic -> its entry before the reset.
     :param taken_back: ids of the runs that are taken back.
     :param others: runs that stay, newest first; with their details, as far as those have not expired.
     """

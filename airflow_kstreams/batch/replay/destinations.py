@@ -88,7 +88,7 @@ class Destinations:
         """Return the partition to which a letter's record goes back; -1 for the one that its key asks for, if
         the topic does not have its own any more.
 
-        :param letter: one of those given to :meth:`look_up`.
+        :param letter: a letter that was given to :meth:`look_up`.
         """
         origin, key = letter.origin, letter.record.key()
         if origin is None:
@@ -106,7 +106,7 @@ class Destinations:
         """Return the headers with which a letter's record comes back: the place at which it came first is
         one of them, unless the topic does not take a record so much larger.
 
-        :param letter: one of those given to :meth:`look_up`.
+        :param letter: a letter that was given to :meth:`look_up`.
         """
         origin, key, value = letter.origin, letter.record.key(), letter.record.value()
         if origin is None:

@@ -368,7 +368,7 @@ class ApplicationReset:
 
         The same reset again is no way out: one that shifts offsets would shift the other program's.
 
-        :raises RunBusyError: it has.
+        :raises RunBusyError: another program has.
         """
         moved = {
             tp: found.offset

@@ -174,7 +174,8 @@ def ensure_topics(
 ) -> SourceTopics:
     """Create the repartition topics and changelogs that are missing, and describe what is there.
 
-    :param checked: by :func:`check_topics`; nothing is created before all of its checks hold.
+    :param checked: the topics as :func:`check_topics` returned them, so that none is created unless all its
+        checks hold.
     :param recorded: recorded groups that existing state depends on.
     :raises TopologyError: an internal topic does not fit the number of tasks.
     :raises ConfigError: an internal topic has settings by which records, or their times, would be lost.
