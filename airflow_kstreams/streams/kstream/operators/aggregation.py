@@ -7,15 +7,15 @@ If the task goes on after an error (``processing.exception.handler`` is ``skip``
 reducer or aggregator gets a copy of a mutable aggregate. So a record that is left out leaves nothing behind,
 though the function changed its aggregate in place before it raised, wherever runs end.
 
-**Whose objects.** A function may change the aggregate that it is given, and return it. What it returns
-instead, and what the first record of a key gives, is kept as a copy: others may hold it. An aggregate that
-may take in parts of a record's value gets them from a copy, unless a source decoded the value for this node
-alone.
+**Copies.** A function may change the aggregate that it is given, and return it. Another object that it
+returns, and the first aggregate of a key, is kept as a copy: other nodes may hold the object. An aggregate
+that may take in parts of a record's value gets them from a copy, unless a source decoded the value for this
+node alone.
 
 **Cogroup.** Several streams are folded by one fold: ahead of it a node of each stream makes a value (number
 of the stream, value), and the fold calls that stream's aggregator. So every kind of fold takes records of
 several streams in the order in which the task processes them, into one table that emits once, as it does for
-one stream. What has no value stays so: the fold drops and counts it.
+one stream. A record without value stays without, and the fold drops and counts it.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """Makes an aggregate of records; an aggregate of None means that there is none.
+    """Makes an aggregate of records; None stands for no aggregate.
 
     :param kind: ``count``, ``reduce`` or ``aggregate``.
     :param begin: (key, value) -> the first aggregate.
     :param add: (key, value, aggregate) -> the next aggregate.
     :param merge: (key, left, right) -> the aggregate of two sessions.
-    :param write: gives the expression of the first aggregate, and of the next one.
-    :param empty: makes what the first session is merged with; None for folds without.
+    :param write: function that gives the expression of the first aggregate, and of the next one.
+    :param empty: function that makes the empty aggregate with which the first session is merged; None for
+        folds without one.
     """
 
     kind: str
@@ -77,7 +78,7 @@ def counting() -> Fold:
 
 
 def reducing(reducer: Reducer) -> Fold:
-    """Return the fold whose first value stands for itself."""
+    """Return the fold whose first aggregate is the first value."""
 
     def write(code: LoopCode, key: str, value: str, so_far: str) -> str:
         if so_far:
@@ -100,7 +101,7 @@ def _no_merger(key: Any, left: Any, right: Any) -> None:
 def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger = _no_merger) -> Fold:
     """Return the fold that begins with an empty aggregate.
 
-    :param merger: of sessions.
+    :param merger: function that merges the aggregates of two sessions; needed for sessions only.
     """
 
     def write(code: LoopCode, key: str, value: str, so_far: str) -> str:
@@ -120,12 +121,14 @@ def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger
 
 
 def fold_of(fold: Fold, context: NodeContext, store: Any, *, alone: bool = False) -> Fold:
-    """Return a fold as a node does it: what others may hold is copied, one after whose errors the task goes
-    on gives its functions copies of what is in the store, a function that gives None where it hardly means to
-    is named in the log, and an aggregate that the store's serde writes as None is None.
+    """Return a fold in the form that a node runs: objects that other nodes may hold are copied; where the
+    task goes on after errors, functions get copies of the aggregates in the store; a function that returns
+    None where it hardly means to delete causes a warning; and an aggregate that the store's serde writes as
+    None becomes None.
 
-    :param store: of the aggregates.
-    :param alone: whether nothing else holds the values.
+    :param context: the services of the node.
+    :param store: the store of the aggregates.
+    :param alone: True if no other node holds the values.
     """
     copied = copier(context, fold.kind)
     fold = _with_own_aggregates(fold, taken_in(store), alone=alone)
@@ -143,8 +146,8 @@ def fold_of(fold: Fold, context: NodeContext, store: Any, *, alone: bool = False
 
 
 def _said(fold: Fold, nothing: Callable[[], None]) -> Fold:
-    """Return a fold that calls a function where there was no aggregate and its own gave none, and where a
-    reducer gave None.
+    """Return a fold that calls ``nothing`` where there was no aggregate and the fold returns none, and where
+    a reducer returns None.
     """
     begin, reduce_ = fold.begin, fold.add
 
@@ -160,7 +163,10 @@ def _said(fold: Fold, nothing: Callable[[], None]) -> Fold:
 
 
 def _with_deletions(fold: Fold, deletes: Callable[[Any], bool]) -> Fold:
-    """Return a fold whose aggregates are None where a store's serde writes None."""
+    """Return a fold whose aggregates are None where a store's serde writes None.
+
+    :param deletes: function that returns True for an aggregate that the serde writes as None.
+    """
     begin, add = fold.begin, fold.add
 
     def begun(key: Any, value: Any) -> Any:
@@ -175,9 +181,10 @@ def _with_deletions(fold: Fold, deletes: Callable[[Any], bool]) -> Fold:
 
 
 def _with_own_aggregates(fold: Fold, copied: Callable[[Any], Any] | None, *, alone: bool) -> Fold:
-    """Return a fold whose aggregates no one else holds.
+    """Return a fold whose aggregates no other node holds.
 
-    :param copied: copies an aggregate; None if they never change.
+    :param copied: function that copies an aggregate; None if aggregates never change.
+    :param alone: True if no other node holds the values.
     """
     if copied is None or fold.kind == "count":
         return fold
@@ -203,11 +210,11 @@ def _with_own_aggregates(fold: Fold, copied: Callable[[Any], Any] | None, *, alo
 
 
 def nothing_kept(context: NodeContext, kind: str) -> Callable[[], None]:
-    """Return a function that warns, once in a task, that a fold gave None where it hardly means to delete:
-    for a key without aggregate, or from a reducer. The record is then in no table; a function that changes
-    its aggregate and returns nothing causes that.
+    """Return a function that warns, once in a task, that a fold returned None where it hardly means to
+    delete: for a key without aggregate, or from a reducer. The record is then in no table. Often the cause is
+    a function that changes its aggregate and returns nothing.
 
-    :param kind: of fold: ``aggregate`` or ``reduce``.
+    :param kind: kind of fold: ``aggregate`` or ``reduce``.
     """
     said = False
     what = "of two values" if kind == "reduce" else "for a key that has no aggregate yet"
@@ -231,7 +238,7 @@ def copier(context: NodeContext, kind: str) -> Callable[[Any], Any] | None:
     """Return a function that copies an aggregate before a function of its fold gets it; None if no copy is
     needed: an error ends the task, or records are counted.
 
-    :param kind: of fold: ``count``, ``reduce`` or ``aggregate``.
+    :param kind: kind of fold: ``count``, ``reduce`` or ``aggregate``.
     """
     return standing(context.node) if context.goes_on and kind != "count" else None
 
@@ -286,13 +293,14 @@ class KeyFold:
 class TableFold:
     """Folds the entries of a table that belong to one group.
 
-    Rule: of a change of a group, the old value is subtracted first, if the group has an aggregate, and the
-    new one added then, to an empty aggregate if there is none. An aggregate that becomes None deletes the
-    group. The entry has the largest timestamp that was added or subtracted. A change whose adder raises is
-    not subtracted either.
+    Rule: when a group changes, the old value is subtracted first, if the group has an aggregate; then the new
+    value is added, to an empty aggregate if there is none. An aggregate that becomes None deletes the group.
+    The entry has the largest timestamp that was added or subtracted. A change whose adder raises is not
+    subtracted either.
 
-    :param fold: adds a value.
+    :param fold: the fold that adds a value.
     :param subtract: (key, value, aggregate) -> the aggregate without the value.
+    :param store: spec of the store of the aggregates.
     """
 
     fold: Fold
@@ -350,7 +358,7 @@ class TableFold:
 class CogroupInput:
     """Marks the values of one cogrouped stream with its number.
 
-    :param number: of the stream, from 0 on.
+    :param number: number of the stream, from 0 on.
     """
 
     number: int
@@ -372,7 +380,7 @@ class CogroupInput:
 def cogrouping(aggregators: Sequence[Aggregator]) -> Aggregator:
     """Return the aggregator of marked values.
 
-    :param aggregators: of each stream, by its number.
+    :param aggregators: the aggregator of each stream, in the order of their numbers.
     """
     chosen = tuple(aggregators)
 

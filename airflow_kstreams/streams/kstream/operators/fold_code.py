@@ -1,9 +1,9 @@
 """Writes folds as lines of code.
 
-In tables in memory that emit at commit points, the lines change an entry where it is, one lookup a record. A
-change is noted once between two commit points, among those to emit and those to log; the cell remembers that
-it is (``Cell.noted``). In every other table the lines get an entry from the store and put a new one; a
-tracked table does that itself, as it also has to remember the entry before.
+In tables in memory that emit at commit points, the lines change an entry in its cell, with one lookup a
+record. A change is noted once between two commit points, among those to emit and those to log; the cell has a
+flag for that (``Cell.noted``). In every other table the lines get an entry from the store and put a new one;
+a tracked table's emitter puts it, as it also remembers the entry before.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitte
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.value_copies import IMMUTABLE
 
-#: Expression for an aggregate, given code, key and value, and the aggregate so far: "" when there is none.
+#: Gives the expression for an aggregate, from the code, the variables of key and value, and the expression
+#: for the aggregate so far ("" if there is none).
 AggregateCode = Callable[[LoopCode, str, str, str], str]
 
 
 class Folding(NamedTuple):
     """Describes the lines of a fold.
 
-    :param aggregate: the aggregate of a record's value and the aggregate so far.
-    :param nothing: called where there was no aggregate and the function gave none.
-    :param copied: copies an aggregate that is another object than the one so far: a function that gave it may
-        hold it. None if aggregates never change.
-    :param value_copied: copies a record's value for an aggregate that may take it in; None if nothing else
-        holds it, or it cannot be taken in.
-    :param deletes: says of an aggregate whether the store's serde writes it as None; None if it never does.
+    :param aggregate: function that gives the expression for the new aggregate.
+    :param nothing: function to call where there was no aggregate and the function returned none.
+    :param copied: function that copies an aggregate that is another object than the one so far: the user's
+        function may hold it. None if aggregates never change.
+    :param value_copied: function that copies a record's value for an aggregate that may take it in; None if
+        no other node holds the value, or no aggregate takes it in.
+    :param deletes: function that returns True for an aggregate that the store's serde writes as None; None if
+        there is no such aggregate.
     """
 
     aggregate: AggregateCode
@@ -41,7 +43,8 @@ class Folding(NamedTuple):
     def write(self, code: LoopCode, record: tuple[str, str], so_far: str) -> str:
         """Write the new aggregate, and return the variable that holds it: None if there is none.
 
-        :param so_far: expression for the aggregate so far, "" for none.
+        :param record: names of the variables that hold key and value.
+        :param so_far: expression for the aggregate so far; "" for none.
         """
         (key, value), result = record, code.variable("result")
         if so_far and self.value_copied is not None:
@@ -71,11 +74,12 @@ class Folding(NamedTuple):
 def write_fold(
     code: LoopCode, record: tuple[str, str], folding: Folding, changes: TableEmitter, store: Any
 ) -> None:
-    """Write how a record with key and value is folded.
+    """Write the lines that fold a record.
 
-    :param record: the variables that hold key and value.
-    :param folding: writes the new aggregate.
-    :param store: a key-value store of any kind.
+    :param record: names of the variables that hold key and value.
+    :param folding: the lines of the new aggregate.
+    :param changes: the emitter of the table.
+    :param store: the table's key-value store, of any kind.
     """
     if changes.cached and not changes.tracked and isinstance(store, InMemoryKeyValueStore):
         _write_cell_fold(code, record, folding, changes, store)

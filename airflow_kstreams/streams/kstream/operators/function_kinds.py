@@ -1,7 +1,7 @@
-"""Lists the operators that call one function of the user for each record: what the function takes, what
-becomes of its answer, what the node hands on.
+"""Lists the operators that call one function of the user for each record: the function's arguments, the use
+of its answer, and the parts of the record that the node hands on.
 
-Rule: a row says in lines of code what becomes of an answer (see ``graph/services.py``). The plain operator
+Rule: a row holds the lines of code that use an answer (see ``graph/services.py``). The plain operator
 (:class:`.stateless.Stateless`) writes them with the call itself in place of the answer. The asynchronous one
 (:class:`.stateless.Asynchronous`) compiles the same lines into the function that takes the answers of calls.
 So a plain operator and its asynchronous form cannot differ.
@@ -34,16 +34,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionKind:
-    """Describes how a kind of node uses its function.
+    """The use that a kind of node makes of its function.
 
-    :param type: of the plain operator; that of the asynchronous one ends with ``_async``.
-    :param write: writes the lines that use an answer.
+    :param type: type of the plain operator; the asynchronous one's ends with ``_async``.
+    :param write: function that writes the lines that use an answer.
     :param hands_on: ``key``, ``value``, both or neither: the parts that the node passes on beside the answer.
-    :param by_value: whether the function takes the value alone, rather than key and value.
-    :param flow: the fate of a record, as in :class:`OperatorTraits`.
-    :param listed: whether the answer may come one by one; a call then makes it whole.
-    :param on_threads: whether the function may run on the threads of a task that has several.
-    :param redates: whether the answer is the record's new timestamp.
+    :param by_value: True if the function takes the value alone, False if key and value.
+    :param flow: number of results of a record, as in :class:`OperatorTraits`.
+    :param listed: True if the answer may be a generator; a call then makes a list of it.
+    :param on_threads: True if the function may run on the threads of a task that has several.
+    :param redates: True if the answer is the record's new timestamp.
     """
 
     type: str
@@ -134,10 +134,10 @@ def _set_timestamp(code: LoopCode, key: str, value: str, answer: str) -> None:
 
 
 def _unpacked(code: LoopCode, pair: str, *about: str) -> tuple[str, str]:
-    """Write how a pair is taken apart, and return the variables that then hold key and value.
+    """Write the lines that take a pair apart, and return the variables that then hold key and value.
 
-    :param pair: variable that holds what the function gave.
-    :param about: further arguments of :func:`pair_of`: expressions.
+    :param pair: name of the variable that holds the function's answer.
+    :param about: expressions of further arguments of :func:`pair_of`, the first one ahead of the pair.
     """
     key, value = code.variable("key"), code.variable("value")
     call, *others = about
@@ -152,9 +152,11 @@ def _unpacked(code: LoopCode, pair: str, *about: str) -> tuple[str, str]:
 
 
 def _results(code: LoopCode, call: str, answer: str) -> str:
-    """Write that an answer is any number of results, and return the variable that then holds them.
+    """Write the lines that check an answer of any number of results, and return the variable that then holds
+    them.
 
-    :param call: the DSL method, for messages.
+    :param call: name of the DSL method, for messages.
+    :param answer: expression for the answer.
     """
     results = code.variable("results")
     code.line(f"{results} = {answer}")
@@ -163,9 +165,9 @@ def _results(code: LoopCode, call: str, answer: str) -> str:
     return results
 
 
-#: Passes on what satisfies a predicate.
+#: Passes on the records that satisfy a predicate.
 FILTER = FunctionKind(type="filter", write=_filter, hands_on=BOTH)
-#: Passes on what does not satisfy a predicate.
+#: Passes on the records that do not satisfy a predicate.
 FILTER_NOT = FunctionKind(type="filter_not", write=_filter_not, hands_on=BOTH)
 #: Shows each record to an action and passes it on as it was.
 PEEK = FunctionKind(type="peek", write=_peek, hands_on=BOTH)
@@ -183,9 +185,9 @@ FLAT_MAP_VALUES = FunctionKind(
 )
 #: Replaces the key.
 SELECT_KEY = FunctionKind(type="select_key", write=_select_key, hands_on=_VALUE)
-#: Replaces the headers: what a sink below writes, and what functions and processors below see.
+#: Replaces the headers that sinks below write, and that functions and processors below see.
 SET_HEADERS = FunctionKind(type="set_headers", write=_set_headers, hands_on=BOTH, on_threads=False)
-#: Dates records anew: what a sink below writes, tables note, and functions and processors below see. Stream
+#: Replaces the timestamp that sinks below write, tables store, and functions and processors below see. Stream
 #: time is that of the consumed records (KIP-28), so it does not follow. Folds by windows and joins of
 #: streams, which go by stream time, therefore stand behind a topic, where the new times are those of the
 #: records that are consumed (``KnownStream.redated``).
@@ -201,9 +203,10 @@ COPY_VALUES = replace(MAP_VALUES, type="copy_values", on_threads=False)
 def pair_of(call: str, given: Any, *, among: bool = False) -> tuple[Any, Any]:
     """Return a function's result as key and value.
 
-    :param call: the DSL method, for the message.
-    :param among: whether it is one of several results.
-    :raises TypeError: it is no pair.
+    :param call: name of the DSL method, for the message.
+    :param given: the function's result.
+    :param among: True if it is one of several results.
+    :raises TypeError: the result is no pair.
 
     >>> pair_of("map", ["a", 1])
     ('a', 1)
@@ -225,10 +228,11 @@ def pair_of(call: str, given: Any, *, among: bool = False) -> tuple[Any, Any]:
 
 
 def results_of(call: str, given: Any) -> Iterable[Any]:
-    """Return a function's result as any number of results.
+    """Return a function's answer as an iterable of results.
 
-    :param call: the DSL method, for the message.
-    :raises TypeError: it is no iterable, or one object of several parts.
+    :param call: name of the DSL method, for the message.
+    :param given: the function's answer.
+    :raises TypeError: it is no iterable, or a text, bytes or a dict.
 
     >>> results_of("flat_map_values", "an ox")
     Traceback (most recent call last):
@@ -243,17 +247,18 @@ def results_of(call: str, given: Any) -> Iterable[Any]:
 
 
 class UnfitNameError(TypeError):
-    """A function named an entry by what the other table's key serde does not take."""
+    """A function named an entry by a key that the other table's key serde does not take."""
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # the text holds no data of a user's
 
 
 def unfit_name(call: str, named: Any, serde: Serde, error: Exception) -> Exception:
     """Return the exception to raise for an error of a key serde.
 
-    :param call: the function's argument in the DSL.
+    :param call: the DSL method's argument for the function.
     :param named: the function's result.
-    :param serde: of the other table's keys; errors of the engine's own that it raises stay what they are.
+    :param serde: serde of the other table's keys.
+    :param error: the serde's error; an error of the engine's own is returned unchanged.
 
     >>> from airflow_kstreams.streams import serdes
     >>> unfit_name("foreign_key", "UA", serdes.int64(), ValueError())

@@ -1,14 +1,14 @@
 """Hands records to a vectorised function, many at a time, as Arrow record batches.
 
-Rule: records are kept in the order in which they come. A batch ends when it holds ``batch_size`` of them
-and at every commit point. The function takes it whole; the rows of what it returns are forwarded one by one,
-in order.
+Rule: records are kept in the order in which they come. A batch ends when it holds ``batch_size`` of them and
+at every commit point. The function takes the whole batch; the rows of its answer are forwarded one by one, in
+order.
 
-Invariant: nothing is kept when a commit point has passed. Since commit points are counted in records here, as
-with tables (the node registers for them), batches are the same whatever the fetch sizes, delays and crashes.
+Invariant: no record is kept past a commit point. Since commit points are counted in records here, as with
+tables (the node registers for them), batches are the same whatever the fetch sizes, delays and crashes.
 
 Crash argument: a crash loses the kept records together with the uncommitted offsets of the records that made
-them. The attempt that resumes reads them again from a commit point, where nothing was kept, and makes the
+them. The attempt that resumes reads them again from a commit point, where no record was kept, and makes the
 same batches.
 
 An error of the function belongs to a batch, not to a record. It is raised as ``RecordError``, which no error
@@ -48,12 +48,12 @@ COLUMNS = ("key", "value", "timestamp_ms")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapBatches:
-    """Replaces batches of records by what a function makes of them.
+    """Replaces batches of records by a function's results.
 
-    :param function: the user's.
-    :param batch_size: the most records of a batch.
+    :param function: the user's function.
+    :param batch_size: most records in a batch.
     :param schema: Arrow types of the function's input; None infers them from each batch.
-    :param site: the user's line, for messages.
+    :param site: the user's file and line, for messages.
     """
 
     function: BatchFunction
@@ -88,16 +88,17 @@ class MapBatches:
 
 
 class UnfitRowsError(ValueError):
-    """A function returned other rows than it was given, and does not say what they belong to."""
+    """A function returned another number of rows than it was given, without key and timestamp for each."""
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # the text holds no data of a user's
 
 
 class OpenBatch:
     """The records that one task's node keeps until its batch ends.
 
-    :param operator: the definition.
-    :param forward: to the children.
+    :param operator: the operator.
+    :param forward: function that hands a record to the children.
+    :param context: the services of the node.
     :raises ConfigError: pyarrow is not installed.
     """
 
@@ -113,7 +114,8 @@ class OpenBatch:
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.timestamps_ms: list[int] = []
-        #: What was consumed when the batch began; None at a commit point, by a timer or at the start.
+        #: The consumed record with which the batch began; None if it began at a commit point, by a timer or
+        #: at the start.
         self.first: Record | None = None
         self._operator = operator
         self._forward = forward
@@ -122,10 +124,9 @@ class OpenBatch:
         self._node = context.node
 
     def emit(self) -> None:
-        """End the batch and forward what the function makes of it; results belong to no record and have no
-        headers.
+        """End the batch and forward the function's results; they belong to no record and have no headers.
 
-        :raises RecordError: the function failed, or returned something else than a fitting batch.
+        :raises RecordError: the function failed, or returned no batch of the expected columns.
         """
         if not self.keys:
             return
@@ -177,9 +178,11 @@ class OpenBatch:
         return self._pa.RecordBatch.from_arrays([by_name[name] for name in schema.names], schema=schema)
 
     def _check(self, returned: Any, *, rows: int) -> None:
-        """Refuse what cannot be forwarded.
+        """Refuse an answer that cannot be forwarded.
 
-        :raises TypeError: it is no record batch, or a timestamp is none.
+        :param returned: the function's answer.
+        :param rows: number of rows that the function was given.
+        :raises TypeError: it is no record batch, or its timestamps are no whole numbers, or null.
         :raises ValueError: a column is missing or not known.
         """
         if not isinstance(returned, self._pa.RecordBatch):
@@ -232,9 +235,9 @@ class OpenBatch:
 
 
 def map_batches_operator(function: BatchFunction, batch_size: int, schema: Any) -> MapBatches:
-    """Check what the user gave and return the operator.
+    """Check the user's arguments and return the operator.
 
-    :raises TopologyError: the size is not positive, or the schema is none of these columns.
+    :raises TopologyError: the size is not positive, or the schema has other columns.
     """
     site = call_site()
     if not isinstance(batch_size, int) or batch_size < 1:
@@ -251,7 +254,7 @@ def map_batches_operator(function: BatchFunction, batch_size: int, schema: Any) 
 
 
 def _fits_columns(schema: Any) -> bool:
-    """Whether the object is a schema of pyarrow's; asked without importing pyarrow."""
+    """Return True if an object is a schema of pyarrow's with these columns, without importing pyarrow."""
     if type(schema).__name__ != "Schema" or sorted(schema.names) != sorted(COLUMNS):
         return False
     return str(schema.field("timestamp_ms").type) == "int64"

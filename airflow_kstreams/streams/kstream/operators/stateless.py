@@ -2,8 +2,8 @@
 those that branch, pass on and drop.
 
 They are made of lines of code (see ``graph/services.py``). The kind of the function (``function_kinds.py``)
-says what its arguments are, and what the node does with its answer. The calls of an asynchronous operator run
-side by side, and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
+holds its arguments, and the node's use of its answer. The calls of an asynchronous operator run side by side,
+and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FlatValueMapper = Callable[[V], Iterable[VR]]
 KeySelector = Callable[[K, V], KR]
 GroupSelector = Callable[[K, V], KR | None]
 Action = Callable[[K, V], object]
-#: Gives a list of (name, bytes or None).
+#: Returns a list of (name, bytes or None).
 HeadersFunction = Callable[[K, V], Sequence[tuple[str, bytes | None]]]
 TimestampFunction = Callable[[K, V], int]
-#: A coroutine function, or with threads a plain one, that takes what the plain operator's function takes.
+#: A coroutine function, or with threads a plain one, with the arguments of the plain operator's function.
 AsyncFunction = Callable[..., Any]
-#: The same by operator; each may declare ``context`` and ``resource`` beside what it takes.
+#: The same by operator; each may declare ``context`` and ``resource`` beside its arguments.
 AsyncValueMapper = Callable[Concatenate[V, ...], Awaitable[VR]]
 AsyncKeyValueMapper = Callable[Concatenate[K, V, ...], Awaitable[tuple[KR, VR]]]
 AsyncFlatValueMapper = Callable[Concatenate[V, ...], Awaitable[Iterable[VR]]]
@@ -51,11 +51,12 @@ ThreadAction = Callable[Concatenate[K, V, ...], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stateless:
-    """Calls its function for each record, and uses the answer as its kind says.
+    """Calls its function for each record, and uses the answer by its kind.
 
-    :param function: the user's.
-    :param with_context: whether the function is given the record's context by name.
-    :param with_key: whether it is given the record's key by name, where it takes the value alone.
+    :param kind: the use of the answer.
+    :param function: the user's function.
+    :param with_context: True if the function is given the record's context by name.
+    :param with_key: True if a function of the value alone is given the record's key by name.
     """
 
     kind: FunctionKind
@@ -99,7 +100,7 @@ class Stateless:
 def by_key_and_value(
     kind: FunctionKind, function: Callable[..., Any]
 ) -> tuple[FunctionKind, Callable[..., Any]]:
-    """Return the kind of node that calls with key and value, and the function it calls, for a function of the
+    """Return the kind of node and the function for calls with key and value, in place of a function of the
     value that declares the key.
     """
     kind = dataclasses.replace(kind, by_value=False)
@@ -122,9 +123,10 @@ def by_key_and_value(
 class Branch:
     """Passes a record to the child of the first predicate it satisfies; drops it if there is none.
 
-    :param predicates: in order of trial.
+    :param predicates: the predicates, in the order in which they are tried.
     :param children: name of the child of each predicate.
     :param rest: name of the child that takes the records which satisfy none; None drops and counts them.
+    :param with_context: True if the predicates are given the record's context by name.
     """
 
     predicates: tuple[Predicate | InContext, ...]
@@ -152,8 +154,8 @@ class Branch:
         )
 
     def _place_of(self, key: Any, value: Any, **context: RecordContext) -> int:
-        """Return the place of the first predicate that a record satisfies; their number if it satisfies
-        none.
+        """Return the index of the first predicate that a record satisfies; the number of predicates if it
+        satisfies none.
         """
         for place, predicate in enumerate(self.predicates):
             if predicate(key, value, **context):
@@ -210,8 +212,8 @@ class PassThrough:
 class DropNulls:
     """Drops records ahead of a repartition topic: those without key and those without value.
 
-    :param keep_null_keys: whether those without key go through.
-    :param keep_null_values: whether those without value go through.
+    :param keep_null_keys: True if records without key go through.
+    :param keep_null_values: True if records without value go through.
     """
 
     keep_null_keys: bool = False
@@ -244,18 +246,19 @@ class DropNulls:
 
 
 def _written_context(code: LoopCode) -> str:
-    """Return the expression for the context of what is processed."""
+    """Return the expression for the current record's context."""
     made = code.name(RecordContext, "RecordContext")
     return f"{made}({code.record}, {code.timestamp_ms}, {code.headers})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asynchronous:
-    """Calls its function for each record, and uses the answer as its kind says.
+    """Calls its function asynchronously for each record, and uses the answer by its kind.
 
-    :param function: the user's.
+    :param kind: the use of the answer.
+    :param function: the user's function.
     :param calls: options of the calls.
-    :param with_context: whether it is given the record's context; of plain operators only.
+    :param with_context: True if the function of a plain operator is given the record's context.
     """
 
     kind: FunctionKind
@@ -287,10 +290,10 @@ class Asynchronous:
 
 
 def in_list(function: AsyncFunction, call: str) -> AsyncFunction:
-    """Return a function that gives a list of what another one gives one by one: a generator's body then runs
-    in the call.
+    """Return a function that makes a list of another function's results, so that a generator's body runs in
+    the call.
 
-    :param call: the DSL method, for messages.
+    :param call: name of the DSL method, for messages.
     """
     if is_async(function):
 

@@ -1,4 +1,4 @@
-"""Emits what changed in a table that a task keeps in a store, with old and new values where a table below
+"""Emits the changes of a table that a task keeps in a store, with old and new values where a table below
 takes them, and lets one table read another.
 
 Rule: a cached table emits at each commit point, once per key changed since the last one, in order of first
@@ -7,29 +7,29 @@ emitted with None. A key that was not in the table at the last emission and is n
 is nothing to take back. A table that is tracked, because a table below it takes changes, emits with each new
 value the one that it emitted before.
 
-**What travels.** A node that keeps or derives a table hands each child either the new value of a key or an
-:class:`~airflow_kstreams.streams.serde.internal_serdes.OldAndNew` of new and old value. The child's operator
-says which (its trait ``old_values``), so streams, sinks and ``suppress`` see new values only. Where no node
-below needs old values, none are computed.
+**Changes.** A node that keeps or derives a table hands each child either the new value of a key or an
+:class:`~airflow_kstreams.streams.serde.internal_serdes.OldAndNew` of new and old value. The trait
+``old_values`` of the child's operator decides, so streams, sinks and ``suppress`` see new values only. Where
+no node below needs old values, none are computed.
 
-**Where old values come from.** A table with a store has them there: the entry before the record. A cached
+**Old values.** A table with a store has them there: the entry before the record. A cached
 table emits once per key and commit point; its old value is the one of the last emission, which it remembers
 from the key's first change after that (``TableEmitter.olds``) until it emits the key. A table without a store
 computes its old value from its parent's: the function of ``map_values`` runs on both. Aggregators may change
 their aggregate in place, so of an aggregate a copy is remembered.
 
-**What is handed on is a copy** of what the store holds, except to sinks, as
-:mod:`airflow_kstreams.streams.state.stores.value_copies` says: functions below may change it. Children that
-share a value share one copy, as in Kafka Streams.
+**Copies.** A table hands on a copy of the value in its store, except to sinks: functions below may change it
+(:mod:`airflow_kstreams.streams.state.stores.value_copies`). Children that share a value share one copy, as in
+Kafka Streams.
 
 **Null is deletion.** A change whose new value is None deletes the key; one without old value adds it. A table
-without a store never emits that nothing became nothing where Kafka Streams would not.
+without a store never emits a change from None to None where Kafka Streams would not.
 
-**How a table is read.** A join needs the other table's value of a key, whether that table has a store or
-not. Every table therefore answers ``get`` (Java's ``KTableValueGetter``): from its store, or by its function
-from its parent's answer. The difference to Java: Java answers with what the table holds now, cached changes
-included. Here a join sees the other table **as it has been given it**: without the changes that wait for a
-commit point, and without a change that is on its way and has not come to it yet.
+**Reading a table.** A join needs the other table's value of a key, whether that table has a store or not.
+Every table therefore answers ``get`` (Java's ``KTableValueGetter``): from its store, or by its function from
+its parent's answer. The difference to Java: Java answers with the table's present value, cached changes
+included. Here a join sees the other table **with the changes that it has been given**: without those that
+wait for a commit point, and without a change that has not reached it yet.
 
 Invariant: at every moment, the changes that a child has been given add up to what its parent's ``get``
 answers for that child. So a result that is taken back is always one that was given before, and sums of new
@@ -39,13 +39,13 @@ price is an intermediate result: of two changes that Java would join with each o
 joined with the other side's earlier value here. The last result is the same, and where each record is
 committed alone and the tables come from different topics, so is every other.
 
-A join of a stream with a table without a store asks for the table as it is now, as with a store.
+A join of a stream with a table without a store reads the table with all changes, as with a store.
 
-**Crash argument.** What is dirty, and what is remembered between two commit points, is never saved: at a
-commit point every cached table has emitted, in topological order, so nothing is remembered there, and a
-table's store is what it has emitted. A crash loses the dirty keys together with the uncommitted records that
-made them so; the attempt that resumes reads those records again and, since commit points are counted in
-records, emits the same keys in the same order.
+**Crash argument.** Dirty keys, and values remembered between two commit points, are never saved: at a commit
+point every cached table has emitted, in topological order, so no value is remembered there, and a table's
+store holds the emitted entries. A crash loses the dirty keys together with the uncommitted records that made
+them so; the attempt that resumes reads those records again and, since commit points are counted in records,
+emits the same keys in the same order.
 """
 
 from __future__ import annotations
@@ -67,18 +67,20 @@ from airflow_kstreams.streams.state.stores.value_copies import (
 
 #: (value, timestamp_ms) of a key.
 Entry = tuple[Any, int]
-#: What stands for the entry of a key that has none.
+#: The value and timestamp for a key without entry.
 ABSENT: tuple[None, int] = (None, -1)
 
 
 class TableEmitter:
-    """Emits what changed in one task's table.
+    """Emits the changes of one task's table.
 
-    :param children: those of the table's node.
+    :param forward: function that hands a record to every child.
+    :param context: the services of the table's node.
+    :param children: the children of the table's node.
     :param store: name of the table's store.
-    :param cached: whether to emit at commit points only; then registers itself for them.
+    :param cached: True to emit at commit points only, for which the emitter then registers itself.
 
-    :ivar tracked: whether a child takes changes; every change must then be told to :meth:`change`.
+    :ivar tracked: True if a child takes changes; every change must then go through :meth:`change`.
     """
 
     def __init__(
@@ -90,12 +92,12 @@ class TableEmitter:
         store: str,
         cached: bool,
     ) -> None:
-        #: Serialized key (in a window store, the entry's id) -> key of what changed since the last commit
-        #: point; operators write it themselves.
+        #: Serialized key (in a window store, the entry's id) -> key, of each key that changed since the last
+        #: commit point; operators write it themselves.
         self.dirty: dict[Any, Any] = {}
-        #: Those among them that were not in the table at the last commit point.
+        #: The changed keys that were not in the table at the last commit point, serialized.
         self.born: set[Any] = set()
-        #: Of a tracked table: those among them -> their entry at the last commit point.
+        #: In a tracked table: changed key, serialized -> its entry at the last commit point.
         self.olds: dict[Any, Entry | None] = {}
         self._deleted: dict[Any, int] = {}
         self._forward = forward
@@ -103,9 +105,9 @@ class TableEmitter:
         self._store = context.store(store)
         self._store_name = store
         self._put_entry = self._store.put_entry
-        #: Makes a copy of a value of the store; None if values never change.
+        #: Copies a value of the store; None if values never change.
         self._copied = handed_out(self._store)
-        #: The same for what is emitted; None if it only goes to sinks.
+        #: Copies a value to emit; None if values never change, or go to sinks only.
         self._handed_on = self._copied if context.hands_to_functions else None
         self.cached = cached
         self.tracked = not context.taking_changes.isdisjoint(children)
@@ -121,7 +123,10 @@ class TableEmitter:
             context.on_flush(self.flush)
 
     def get(self, key: Any, child: str | None) -> Entry | None:
-        """Return the entry of a key of a tracked table, as a child knows it; None for as it is now."""
+        """Return the entry of a key of a tracked table.
+
+        :param child: name of the child whose changes so far count; None for all changes.
+        """
         key_bytes = self._store.serialize_key(key)
         if child is not None:
             before = self.deliveries.before(key, child)
@@ -135,7 +140,7 @@ class TableEmitter:
         return entry if entry is None or self._copied is None else (self._copied(entry[0]), entry[1])
 
     def before(self, key_bytes: Any, entry: Entry | None) -> Entry | None:
-        """Return an entry for :meth:`change` before a function may change its value where it is."""
+        """Return an entry for :meth:`change`, copied where a function may change its value in place."""
         if entry is None or not self.tracked or key_bytes in self.olds:
             return entry
         return self._apart(entry)
@@ -143,8 +148,8 @@ class TableEmitter:
     def change(self, key_bytes: Any, key: Any, old: Entry | None, value: Any, timestamp_ms: int) -> None:
         """Give a key another value and emit it, at once or at the next commit point.
 
-        :param old: the key's entry before; of a tracked table one whose value nothing changes.
-        :param value: None deletes the key.
+        :param old: the key's entry before; in a tracked table the result of :meth:`before`.
+        :param value: the new value; None deletes the key.
         """
         if value is None and old is None:
             return
@@ -193,12 +198,12 @@ class TableEmitter:
             self.emit(key, None, timestamp_ms)
 
     def flush(self) -> None:
-        """Emit what changed since the last commit point."""
+        """Emit the changes since the last commit point."""
         record_context = self._record_context
         latest_ms = record_context.timestamp_ms
         record_context.emitting = self._store_name
         self._emit_dirty(latest_ms)
-        # An error that ends the task leaves the name: what explains it asks for it.
+        # An error that ends the task leaves the name: its explanation names the store.
         record_context.emitting = ""
         record_context.timestamp_ms = latest_ms
         self.dirty.clear()
@@ -208,7 +213,9 @@ class TableEmitter:
     def _changes_emission(
         self, context: NodeContext, children: Mapping[str, Forward]
     ) -> Callable[[int], None]:
-        """Make the loop over what is dirty in a tracked table, given the time of the last record."""
+        """Make the function that emits each changed key of a tracked table, given the time of the last
+        record.
+        """
         code = context.flush_code(children, timestamp_ms="entry_ms")
         with self._each_dirty(code):
             code.line(f"old = {code.name(self.olds, 'olds')}.pop(key_bytes)")
@@ -227,7 +234,7 @@ class TableEmitter:
     def _emission(
         self, context: NodeContext, children: Mapping[str, Forward], store: Any
     ) -> Callable[[int], None]:
-        """Make the loop over what is dirty, given the time of the last record."""
+        """Make the function that emits each changed key, given the time of the last record."""
         code = context.flush_code(children, timestamp_ms="entry_ms")
         with self._each_dirty(code):
             _write_reading(code, store)
@@ -242,7 +249,7 @@ class TableEmitter:
 
     @contextmanager
     def _each_dirty(self, code: LoopCode) -> Iterator[None]:
-        """Write the loop; what is written meanwhile is its body."""
+        """Write the loop over changed keys; the lines written in the ``with`` block are its body."""
         with (
             code.block("def emit_dirty(latest_ms, _node=_node_of_line)"),
             code.counted(),
@@ -251,7 +258,7 @@ class TableEmitter:
             yield
 
     def _write_deleted(self, code: LoopCode) -> None:
-        """Write the value and the time of an entry that is not there."""
+        """Write the value and the time of a deleted entry."""
         with code.block("else"):
             # A processor that shares the store may have deleted the key: the last record's time must do.
             code.line(
@@ -260,10 +267,11 @@ class TableEmitter:
 
 
 class Deliveries:
-    """Hands a table's changes to its children, one after another, and knows which have got the current one.
+    """Hands a table's changes to its children, one after another, and keeps the place of the current one.
 
-    :param forward: hands a value to every child.
-    :param children: of the table's node.
+    :param forward: function that hands a value to every child.
+    :param context: the services of the table's node.
+    :param children: the children of the table's node.
     """
 
     def __init__(self, forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> None:
@@ -276,7 +284,7 @@ class Deliveries:
         self._place = len(self._edges)
         self._key: Any = None
         self._change: OldAndNew | None = None
-        #: Hands one change to every child, in build order. An only child knows each as soon as there is one.
+        #: Hands one change to every child, in build order. An only child gets each change at once.
         self.give: Callable[[Any, OldAndNew], None] = self._to_all
         if len(self._edges) == 1:
             ((child, takes),) = self._edges
@@ -291,9 +299,11 @@ class Deliveries:
         self._place = len(self._edges)
 
     def write(self, code: LoopCode, key: str, change: str, new: str) -> None:
-        """Write that one change is handed to every child.
+        """Write the lines that hand one change to every child.
 
-        :param new: variable that holds the change's new value.
+        :param key: name of the variable that holds the key.
+        :param change: name of the variable that holds the change.
+        :param new: name of the variable that holds the change's new value.
         """
         if len(self._edges) == 1:
             ((_, takes),) = self._edges
@@ -302,8 +312,8 @@ class Deliveries:
             code.line(f"{code.name(self.give, 'give')}({key}, {change})")
 
     def before(self, key: Any, child: str | None) -> tuple[Entry | None] | None:
-        """Return, in a tuple, the entry that a child knows of a key whose change has not come to it yet; None
-        if no change is on its way.
+        """Return, in a tuple, the entry before the current change of a key that a child has not been given
+        yet; None if there is no such change.
         """
         change = self._change
         if child is None or change is None or self._place >= self._places[child] or key != self._key:
@@ -312,21 +322,22 @@ class Deliveries:
 
 
 def taken_in(store: Any) -> Callable[[Any], Any] | None:
-    """Return what copies a value for a store, None if its values never change."""
+    """Return the function that copies a value into a store; None if its values never change."""
     copies: ValueCopies | None = store.copies
     return None if copies is None else copies.taken_in
 
 
 def handed_out(store: Any) -> Callable[[Any], Any] | None:
-    """Return what copies a value of a store, None if its values never change."""
+    """Return the function that copies a value out of a store; None if its values never change."""
     copies: ValueCopies | None = store.copies
     return None if copies is None else copies.handed_out
 
 
 def write_copy(code: LoopCode, copied: Callable[[Any], Any] | None, variable: str) -> None:
-    """Write that a variable holds a copy from there on.
+    """Write the lines that replace a variable's object by a copy.
 
-    :param copied: makes it; None to write nothing.
+    :param copied: function that makes the copy; None to write nothing.
+    :param variable: name of the variable.
     """
     if copied is not None:
         flat = f"type({variable}) is dict and {code.name(all_immutable, 'all_immutable')}"
@@ -337,9 +348,9 @@ def write_copy(code: LoopCode, copied: Callable[[Any], Any] | None, variable: st
 
 
 def _write_reading(code: LoopCode, store: Any) -> None:
-    """Write ``if`` an entry is there, how its ``value`` and its time ``entry_ms`` are read.
+    """Write ``if`` with the lines that read ``value`` and ``entry_ms`` of the entry of ``key_bytes``.
 
-    :param store: of any kind; the entry is that of ``key_bytes``.
+    :param store: the table's store, of any kind.
     """
     if isinstance(store, KeyedAccess):
         code.has_bytes("key", "key_bytes", store.spec.key_serde)

@@ -1,7 +1,7 @@
 """Defines the operators that make a table of one other, entry by entry.
 
-:mod:`airflow_kstreams.streams.kstream.operators.table_emitter` explains where old values come from, and how a
-table without a store is read.
+:mod:`airflow_kstreams.streams.kstream.operators.table_emitter` explains the origin of old values, and reads
+of tables without a store.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ Derivation = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedTable:
-    """Makes each entry of a table of the same key's entry in another one.
+    """Makes each entry of a table from the same key's entry in another one.
 
     :param type: kind of node, e.g. ``table_filter``.
-    :param derive: called for values, never for None: a deleted key stays deleted.
+    :param derive: function called for values, never for None: a deleted key stays deleted.
     :param parent: name of the other table's node.
-    :param store: the store of the result; None if it has none.
+    :param store: spec of the result's store; None if it has none.
     :param old_values: the use of old values, if the result has no store.
-    :param quiet: whether a key that was not in the table and is not now is passed over, so that no key is
-        deleted that was never there. Of a table with versions always False: which version passed before is
-        not known.
+    :param quiet: True if no deletion is emitted for a key that was not in the table. Always False for a table
+        with versions: whether an earlier version was in it is not known.
     """
 
     type: str
@@ -81,13 +80,15 @@ class DerivedTable:
 def table_filter(
     predicate: Predicate, parent: str, store: StoreSpec | None, *, passing: bool, versioned: bool
 ) -> DerivedTable:
-    """Return the operator that keeps the entries of which a predicate says what it says of those that stay.
+    """Return the operator that keeps the entries for which a predicate gives a certain answer.
 
-    An entry that no longer passes is deleted. Of a versioned table every entry that does not pass is emitted
-    as a deletion, as in Kafka Streams: which versions passed before is not asked.
+    An entry that passed and fails now is deleted. In a versioned table every entry that fails is emitted as a
+    deletion, as in Kafka Streams, whether or not an earlier version passed.
 
+    :param parent: name of the table's node.
+    :param store: spec of the result's store; None if it has none.
     :param passing: the predicate's answer for entries that stay.
-    :param versioned: whether the table has versions.
+    :param versioned: True if the table has versions.
     """
     return DerivedTable(
         type="table_filter" if passing else "table_filter_not",
@@ -104,7 +105,9 @@ def table_map_values(
 ) -> DerivedTable:
     """Return the operator that replaces the values of a table; one that becomes None deletes its key.
 
-    :param with_key: whether the mapper is given the key by name.
+    :param parent: name of the table's node.
+    :param store: spec of the result's store; None if it has none.
+    :param with_key: True if the mapper is given the key by name.
     """
 
     def derive_with_key(key: Any, value: Any) -> Any:
@@ -123,9 +126,11 @@ def table_map_values(
 class DerivedView:
     """A table without a store, read through its parent.
 
-    :param parent: name of the other table's node.
+    :param context: the services of the table's node.
+    :param parent: name of the parent table's node.
     :param derive: (key, value, timestamp_ms) -> the table's value, None if the key is not in it.
-    :param absent_too: whether a key that the parent does not hold may be in it; its value is made of None.
+    :param deliveries: the deliveries to the table's children.
+    :param absent_too: True if a key that the parent does not hold may be in it; its value is made of None.
     """
 
     def __init__(
@@ -141,7 +146,7 @@ class DerivedView:
         self._derive, self._deliveries, self._absent_too = derive, deliveries, absent_too
 
     def get(self, key: Any, child: str | None) -> Entry | None:
-        """Return the entry of a key, as a child knows it."""
+        """Return the entry of a key with the changes that ``child`` has been given; None for all changes."""
         before = self._deliveries.before(key, child)
         if before is not None:
             return before[0]
@@ -151,7 +156,7 @@ class DerivedView:
         return self._derived(key, entry)
 
     def get_as_of(self, key: Any, timestamp_ms: int) -> Entry | None:
-        """Return the entry of a key as it was at a moment, of a table that is made of a versioned one."""
+        """Return the entry of a key at a time, epoch milliseconds, in a table made of a versioned one."""
         parent: Any = self._tables[self._parent]
         entry = parent.get_as_of(key, timestamp_ms)
         return None if entry is None and not self._absent_too else self._derived(key, entry)
@@ -169,9 +174,9 @@ def bind_kept(
     context: NodeContext,
     children: dict[str, Forward],
 ) -> Forward:
-    """Make the closure of a derived table with a store, which keeps and emits as every table with one does.
+    """Make the closure of a derived table with a store, which keeps and emits like every table with a store.
 
-    :param derive: called for values, never for None.
+    :param derive: function called for values, never for None.
     """
     keep = keeping(store).bind(forward, context, children)
 
@@ -184,9 +189,9 @@ def bind_kept(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLatest:
-    """Passes on the changes of a versioned table that are its keys' latest; others are counted as late.
+    """Passes on the changes of a versioned table to a key's latest version; others are counted as late.
 
-    So the tables below, folds and joins, are of each key's latest value, whatever order the records came in.
+    So the tables below, folds and joins, see each key's latest value, whatever order the records came in.
     Kafka Streams does this in each of their operators (KIP-914).
 
     :param parent: name of the table's node.
@@ -221,15 +226,15 @@ class TableTransformValues:
     """Replaces the values of a table by a transformer with stores and time.
 
     Rule: as in Kafka Streams, the transformer sees every change, deletions too, and may give a deleted key a
-    value. Without stores of its own it runs again where an old value or an entry is asked for. With stores
-    that would give another value than before, so tables below such a table are refused unless it is kept in a
-    store. What it gives for a key that is not in the table is the old value of a key that is new, as there,
-    though no table below was given it, unless the values are kept in a store.
+    value. Without stores of its own it runs again where an old value or an entry is needed. With stores that
+    would give another value than before, so tables below such a table are refused unless it is kept in a
+    store. Unless the values are kept in a store, its answer for a missing key counts as the old value of a
+    new key, as in Kafka Streams, although no table below was given that value.
 
-    :param definition: makes a new transformer.
+    :param definition: class or function that makes a new transformer.
     :param stores_of_user: names of the stores that the transformer may use.
     :param parent: name of the table's node.
-    :param store: the store of the result; None if it has none.
+    :param store: spec of the result's store; None if it has none.
     """
 
     definition: ValueTransformerDef
@@ -252,7 +257,7 @@ class TableTransformValues:
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the transformer and the closure that feeds it.
 
-        :raises TopologyError: the definition made something else than a transformer.
+        :raises TopologyError: the definition made no transformer.
         """
         transformer: ValueTransformer = made(self.definition, ValueTransformer, context.task_id, context.node)
         check_transformer_class(type(transformer), f"transformer {context.node!r}")

@@ -2,16 +2,16 @@
 node brings both together (:mod:`airflow_kstreams.streams.kstream.tables.foreign_key_join` describes the whole
 join).
 
-**The left table's node** subscribes its entries to what their foreign keys name. Rule: a change of an entry
-is one copy for the resolver and, if the new value has a foreign key, one subscription under it, both with the
-hash of its value and time. A foreign key that the entry no longer has gets the end of the subscription. In an
-inner join an entry without a result still asks its last foreign key for an answer, as in Kafka Streams, so
-that the deletion has the time that it has there.
+**The left table's node** subscribes its entries to the entries that their foreign keys name. Rule: a change
+of an entry is one copy for the resolver and, if the new value has a foreign key, one subscription under it,
+both with the hash of its value and time. A foreign key that the entry no longer has gets the end of the
+subscription. In an inner join an entry without a result still asks its last foreign key for an answer, as in
+Kafka Streams, so that the deletion has the time that it has there.
 
-**The right table's node** answers subscriptions, and tells subscribers what changed. Rule: a subscription is
-kept under foreign key and left key, and answered with the right entry as this node has been given it; then
+**The right table's node** answers subscriptions, and sends changes to subscribers. Rule: a subscription is
+kept under foreign key and left key, and answered with the right entry that this node has been given; then
 this node sends every change of the right entry to all its subscribers, in the order of their keys' bytes. A
-subscription that ends is forgotten.
+subscription that ends is deleted.
 
 **The resolver** brings copies of left entries and answers of right ones together. Rule: an answer makes a
 result if it comes from the foreign key of the newest copy and carries the hash of its value (Kafka Streams'
@@ -21,8 +21,8 @@ that comes before its copy is kept, and makes its result when the copy comes.
 The resolver finds early answers by counting: of one left key and one foreign key, copies are in the order in
 which they were sent, and so are the answers to its subscriptions, one for each copy: each side goes through
 one partition of each topic, and one task. So it counts both by foreign key. While the numbers differ, the
-newest answer is kept, where right entries that change replace it. As soon as they are equal, what was kept is
-forgotten: all later copies have answers that are yet to come.
+newest answer is kept, where right entries that change replace it. As soon as they are equal, the kept answer
+is deleted: all later copies have answers that are yet to come.
 
 In at_least_once a copy, or a subscription, may come once more than the other, after a crash. Then the numbers
 are equal while the newest answer has another hash than the newest copy, which shows it: the answer's copy is
@@ -72,10 +72,10 @@ _SALT_BYTES = 16
 class ForeignKeySubscribe:
     """Subscribes the entries of the left table.
 
-    :param foreign_key: finds the foreign key of an entry.
-    :param left: whether entries without a right one have a result.
+    :param foreign_key: function that gives the foreign key of an entry.
+    :param left: True if entries without a right one have a result.
     :param left_keys: serde of the left table's keys.
-    :param left_values: serde of its values.
+    :param left_values: serde of the left table's values.
     :param right_keys: serde of foreign keys.
     :param copies: name of the child that takes copies.
     :param subscriptions: name of the child that takes subscriptions.
@@ -114,7 +114,7 @@ class ForeignKeySubscribe:
             new, old, _ = change
             if new is None and old is None:
                 return
-            # Whatever may fail stands before the first result.
+            # All calls that may fail come before the first result.
             (old_key, old_bytes), (new_key, new_bytes) = extracted(key, old), extracted(key, new)
             left_key = key_bytes(key)
             data = None if new is None else value_bytes(new)
@@ -138,24 +138,25 @@ class ForeignKeySubscribe:
 def hash_of(data: bytes, timestamp_ms: int) -> bytes:
     """Return the hash of a left entry.
 
-    :param data: its value.
+    :param data: bytes of the entry's value.
+    :param timestamp_ms: the entry's timestamp, epoch milliseconds.
     """
     salt = timestamp_ms.to_bytes(_SALT_BYTES, "big", signed=True)
     return blake2b(data, digest_size=_HASH_BYTES, salt=salt).digest()
 
 
-#: The length in front of a foreign key.
+#: Bytes of the length in front of a foreign key.
 _LENGTH_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyAnswer:
-    """Answers for the right table; gets its changes, and subscriptions.
+    """Answers for the right table; it takes the table's changes, and subscriptions.
 
     :param table: name of the right table's node.
-    :param store: of the subscriptions.
+    :param store: spec of the store of subscriptions.
     :param right_keys: serde of the right table's keys.
-    :param right_values: serde of its values.
+    :param right_values: serde of the right table's values.
     """
 
     table: str
@@ -210,9 +211,9 @@ class ForeignKeyAnswer:
 class _Subscribers:
     """The subscribers of each foreign key, in one task.
 
-    :param store: of the subscriptions.
-    :param on_disk: whether the store finds what begins alike by itself. In memory it would have to look at
-        every key, so there the keys are remembered by foreign key, from when they are first asked for.
+    :param store: the store of subscriptions.
+    :param on_disk: True if the store finds keys by a prefix. A store in memory would have to scan every key,
+        so there the left keys of each foreign key are kept beside it, from the first request on.
     """
 
     def __init__(self, store: Any, *, on_disk: bool) -> None:
@@ -222,7 +223,7 @@ class _Subscribers:
         self._known: dict[bytes, set[bytes]] | None = None
 
     def put(self, foreign_key: bytes, asked: Subscription, timestamp_ms: int) -> None:
-        """Keep a subscription, or forget it."""
+        """Store a subscription, or delete it."""
         entry = None if asked.hash is None else (asked.hash, timestamp_ms)
         self._put(subscription_prefix(foreign_key) + asked.key, entry)
         if self._known is None:
@@ -235,7 +236,7 @@ class _Subscribers:
                 del self._known[foreign_key]
 
     def of(self, foreign_key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Return (left key, hash) of all subscribed to a foreign key, in the order of the keys."""
+        """Yield (left key, hash) of all subscribers of a foreign key, in the order of the left keys."""
         prefix = subscription_prefix(foreign_key)
         if self._on_disk:
             yield from self._on_disk_of(prefix)
@@ -251,7 +252,7 @@ class _Subscribers:
                 yield left_key, entry[0]
 
     def _on_disk_of(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        # What follows the prefix in the order of bytes; a length of 4 bytes is never all ones.
+        # The first bytes behind all keys with the prefix; a length of 4 bytes is never all ones.
         behind = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
         for key, digest in self._store.range(prefix, behind):
             if key.startswith(prefix):
@@ -263,13 +264,13 @@ _NOTHING = ResolverEntry()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyResolve:
-    """Makes the results of a foreign-key join; gets copies and answers.
+    """Makes the results of a foreign-key join; it takes copies and answers.
 
-    :param joiner: makes a result of both values.
-    :param left: whether entries without a right one have a result.
-    :param store: the store of the newest copies and answers by left key.
+    :param joiner: function that makes a result of both values.
+    :param left: True if entries without a right one have a result.
+    :param store: spec of the store: left key -> its newest copy and the answers that wait.
     :param left_keys: serde of the left table's keys.
-    :param left_values: serde of its values.
+    :param left_values: serde of the left table's values.
     :param right_values: serde of the right table's values.
     """
 
@@ -316,7 +317,7 @@ class _Resolver:
         self._get_entry, self._put_entry = store.get_entry, store.put_entry
 
     def take_copy(self, key: bytes, copy: LeftCopy) -> None:
-        """Take a copy, and make its result if its answer came earlier, or no answer is to come."""
+        """Take a copy, and make its result if its answer came earlier, or no answer will come."""
         before = self._entry(key)
         waiting, early = before.waiting, None
         if copy.foreign_key is not None:
@@ -327,7 +328,7 @@ class _Resolver:
             self._resolve(key, entry, None)
             return
         answer = None if early is None else early.answer
-        # One that matched the copy before has made its result already.
+        # An answer that matched the copy before has made its result already.
         if early is None or answer is None or not _matches(entry, answer) or _matches(before, answer):
             return
         record_context = self._record_context
@@ -339,7 +340,7 @@ class _Resolver:
             record_context.timestamp_ms = record_ms
 
     def take_answer(self, key: bytes, answer: Answer) -> None:
-        """Take an answer, and make its result if it is for the copy there is."""
+        """Take an answer, and make its result if it is for the newest copy."""
         entry = self._entry(key)
         waiting = _with_answer(entry.waiting, answer, self._record_context.timestamp_ms)
         if waiting is not entry.waiting:
@@ -357,7 +358,10 @@ class _Resolver:
         self._put_entry(key, None if gone else (entry, self._record_context.timestamp_ms))
 
     def _resolve(self, key: bytes, entry: ResolverEntry, right: bytes | None) -> None:
-        """Give an entry, which is kept by now, its result. The joiner may fail."""
+        """Forward the result of an entry, which is stored already, since the joiner may fail.
+
+        :param right: bytes of the right value; None if there is none.
+        """
         result = None
         if entry.value is not None and (self._left or right is not None):
             right_value = None if right is None else self._right_of(right)
@@ -378,7 +382,7 @@ def _matches(entry: ResolverEntry, answer: Answer) -> bool:
 def _parted(
     waiting: tuple[WaitingAnswer, ...], foreign_key: bytes
 ) -> tuple[WaitingAnswer | None, tuple[WaitingAnswer, ...]]:
-    """Return the answer that waits for a foreign key, and those that wait for others: nearly always none."""
+    """Return the waiting answer of a foreign key, and the others, which are nearly always none."""
     if not waiting:
         return None, waiting
     if len(waiting) == 1 and waiting[0].foreign_key == foreign_key:
@@ -396,7 +400,7 @@ def _with_copy(
         return (*others, WaitingAnswer(foreign_key, 1, None, -1, digest)), None
     answer, copies = known.answer, known.copies + 1
     if copies == 0 and answer is not None:
-        # Where their hashes differ a copy has come twice, and that of the answer is yet to come.
+        # If the hashes differ, a copy has come twice, and the answer's own copy is yet to come.
         return (others, known) if answer.hash == digest else (waiting, None)
     counted = WaitingAnswer(foreign_key, copies, answer, known.answer_ms, digest)
     return (*others, counted), None if answer is None else known

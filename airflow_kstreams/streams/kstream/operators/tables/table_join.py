@@ -1,13 +1,13 @@
 """Defines the operators that join the records of a stream with a table.
 
-Rule: each record of the stream meets the table's entry of its key as it is at that moment; changes of the
-table give no result. A task chooses records by timestamp, and the topic whose name sorts first among equal
-ones, so a record meets the table as of its own time, however the records were fetched. A cached table is read
-through its cache.
+Rule: each record of the stream is joined with the table's present entry of its key; changes of the table give
+no result. A task chooses records by timestamp, and the topic whose name sorts first among equal ones, so the
+entry is the one of the record's own time, however the records were fetched. A cached table is read through
+its cache.
 
-A table with versions is read as of the record's timestamp, so that a late record meets the table as it was,
-whatever the table has seen since. If its time lies behind the history, it has no table value, unless the
-key's latest version is older still.
+A table with versions is read as of the record's timestamp, so that a late record is joined with the version
+of its time. If its time lies behind the history, it has no table value, unless the key's latest version is
+older still.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class TableJoin:
     A record without value is dropped and counted, and one without key in an inner join; a left join gives it
     no table value.
 
-    :param joiner: makes the result's value.
+    :param joiner: function that makes the result's value.
     :param table: name of the table's node.
-    :param store: of the table; None if it has none and is derived from others.
-    :param left: whether a record without a table value is joined with None rather than left out.
-    :param versioned: whether the table has versions; a record then meets the one of its own time.
-    :param with_key: whether the joiner is given the record's key by name.
+    :param store: spec of the table's store; None if it has none and is derived from others.
+    :param left: True if a record without a table value is joined with None, False if it is left out.
+    :param versioned: True if the table has versions; a record is then joined with the one of its own time.
+    :param with_key: True if the joiner is given the record's key by name.
     """
 
     joiner: ValueJoiner
@@ -71,7 +71,7 @@ class TableJoin:
             if store is not None:
                 key = code.serialized(key, store.spec.key_serde, store.serialize_key)
             else:
-                code.place()  # by what is there, the table may be as of the record's time, or ask functions
+                code.place()  # the table may read the record's time, or call functions
             return f"{code.name(entry_of, 'entry_of')}({key})"
 
         def write(code: LoopCode, key: str, value: str) -> None:
@@ -100,8 +100,8 @@ class TableJoin:
         return context.written(write, forward, children)
 
     def _reading(self, context: NodeContext) -> Callable[[Any], Entry | None]:
-        """Return a function that reads the table's entry of a key: as it is now, or as of the record's
-        time.
+        """Return a function that reads the table's entry of a key: the present one, or the version of the
+        record's time.
         """
         if self.versioned:
             views: dict[str, Any] = context.tables
@@ -115,15 +115,18 @@ class TableJoin:
 class GlobalTableJoin:
     """Joins each record with the entry of a global table that it names, as Kafka Streams does.
 
-    Rule: ``selector(key, value)`` gives the table's key of each record. The table is as it was when the run
-    began: every record of the run meets the same entries, whatever its time is, in every task and attempt.
+    Rule: ``selector(key, value)`` gives the table's key of each record. The table has the entries of the
+    run's begin: every record of the run is joined with the same entries, whatever its time is, in every task
+    and attempt.
 
     A record without value is dropped and counted, and one that names no entry in an inner join; a left join
     gives it no table value.
 
-    :param joiner: makes the result's value.
-    :param left: whether a record without an entry is joined with None rather than left out.
-    :param with_key: whether the joiner is given the record's key by name.
+    :param joiner: function that makes the result's value.
+    :param selector: function that gives the table's key of a record.
+    :param global_table: the table.
+    :param left: True if a record without an entry is joined with None, False if it is left out.
+    :param with_key: True if the joiner is given the record's key by name.
     """
 
     joiner: ValueJoiner

@@ -1,13 +1,13 @@
 """Defines the operator that gives a table's entries other keys and values, on their way into a group.
 
-Rule: ``selector(key, value)`` runs on the new and on the old value. What the old value stood for is to be
-subtracted under its key, and what the new one stands for added under its own. Equal keys go as one record,
-so that no reader sees the group without the entry; different ones as two, the one to subtract first. A pair
-whose key or value is None is in no group, and neither is an entry for which the selector gives None.
+Rule: ``selector(key, value)`` runs on the new and on the old value. The pair of the old value is to be
+subtracted under its key, and the pair of the new one added under its own. Pairs of equal keys are sent as one
+record, so that no reader sees the group without the entry; different ones as two, the one to subtract first.
+A pair whose key or value is None is in no group, and neither is an entry for which the selector gives None.
 
 Order: all changes of one entry of the table come from one task, and those for one group go through one
-partition of the repartition topic, so each is subtracted after it was added. Entries that are other keys' of
-the table come in any order; adder and subtractor must not depend on it.
+partition of the repartition topic, so each is subtracted after it was added. Entries of different keys come
+in any order; adder and subtractor must not depend on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_kstreams.streams.kstream.operators.function_kinds import pair_of
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
-#: ``selector(key, value)`` gives the key of the group, and the value that goes into it; None: in no group.
+#: ``selector(key, value)`` gives the key of the group and the value to add to it; None for no group.
 EntrySelector = Callable[[K, V], tuple[KR | None, VR | None] | None]
 
 
@@ -67,7 +67,7 @@ class TableSelect:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two keys are one. Equal ones that look otherwise, as 1 and True or a reordered dict,
-    may have other bytes, and lie in another partition.
+    """Return True if two keys are the same. Equal keys of different text, as 1 and True or a reordered dict,
+    may have different bytes, and lie in different partitions.
     """
     return bool(one == other) and repr(one) == repr(other)

@@ -44,7 +44,7 @@ class TableSource:
         store = context.store(self.store.name)
         cached = self.store.cached and bool(children)
         emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
-        looked_up = emitter.tracked or cached  # is what an entry was before of any use?
+        looked_up = emitter.tracked or cached  # the entry before is needed
         count_null = context.counting("null")
         copied, deletes = None if context.alone else taken_in(store), store.deletes
 
@@ -81,7 +81,7 @@ class TableSource:
                     write_emission(code, key, key_bytes, value, entry)
 
         def write_emission(code: LoopCode, key: str, key_bytes: str, value: str, entry: str) -> None:
-            """Write what follows when an entry was put."""
+            """Write the lines that emit an entry after it was put."""
             if cached:
                 dirty = code.name(emitter.dirty, "dirty")
                 with code.block(f"if {key_bytes} not in {dirty}"):
@@ -108,9 +108,9 @@ class VersionedSource:
     null value deletes the key from then on. A record from before the store's history is dropped and counted
     as late. Every other one is emitted, as in Kafka Streams: the newest of its key with the value that was
     the latest one before, and one between others as a
-    :class:`~airflow_kstreams.streams.serde.internal_serdes.LateChange`.
-    What is not the latest must not change a table below; a stream of the changes has it. What the store keeps
-    is written in :mod:`airflow_kstreams.streams.state.stores.versioned_store`.
+    :class:`~airflow_kstreams.streams.serde.internal_serdes.LateChange`. A version that is not the latest must
+    not change a table below; a stream of the changes has it. The rule of the store stands in
+    :mod:`airflow_kstreams.streams.state.stores.versioned_store`.
     """
 
     store: VersionedStoreSpec
@@ -151,25 +151,25 @@ class VersionedSource:
 
 
 def keeping(store: StoreSpec) -> TableSource | VersionedSource:
-    """Return the operator that keeps a table in a store of a spec's kind."""
+    """Return the operator that keeps a table in a store of this spec."""
     return VersionedSource(store=store) if isinstance(store, VersionedStoreSpec) else TableSource(store=store)
 
 
 class _StoredVersions:
-    """A versioned table of a task, as other nodes read it."""
+    """A versioned table of a task, for other nodes to read."""
 
     def __init__(self, store: VersionedStore, deliveries: Deliveries) -> None:
         self._store, self._deliveries = store, deliveries
 
     def get(self, key: Any, child: str | None) -> Entry | None:
-        """Return the latest entry of a key, as a child knows it."""
+        """Return the latest entry of a key with the changes that ``child`` has been given; None for all."""
         before = self._deliveries.before(key, child)
         if before is not None:
             return before[0]
         return self._apart(self._store.latest(self._store.serialize_key(key)))
 
     def get_as_of(self, key: Any, timestamp_ms: int) -> Entry | None:
-        """Return the entry of a key as it was at a moment."""
+        """Return the entry of a key at a time, epoch milliseconds."""
         found = self._store.version_at(self._store.serialize_key(key), timestamp_ms)
         return self._apart(None if found is None else found[:2])
 

@@ -3,11 +3,11 @@
 Rule: a change of one side is joined with the other side's value of the key, its new value for the result's
 new one and its old value for the old one. A side is needed if the result has no entry without it: both in an
 inner join, the left one in a left join, none in an outer one. Where a side that is needed is absent, there is
-no result; where neither the result was there nor is it now, nothing is emitted. The result's timestamp is
-the larger one of both entries'.
+no result; a key that had no result and has none now is not emitted. The result's timestamp is the larger one
+of both entries'.
 
-Each side has a node, and the results of both come together in a third, which is the joined table. As which
-entry one side sees the other, and why that is right, is written in
+Each side has a node, and the results of both come together in a third, which is the joined table. The entry
+of the other side that a side sees is defined in
 :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 """
 
@@ -27,7 +27,8 @@ from airflow_kstreams.streams.type_variables import VO, VR, V
 
 TablesJoinKind = Literal["join", "left_join", "outer_join"]
 
-#: ``joiner(left_value, right_value)``; one that is not needed may be None.
+#: ``joiner(left_value, right_value)`` gives the result's value; the value of a side that is not needed may be
+#: None.
 TablesJoiner = Callable[[V, VO], VR | None]
 
 
@@ -35,9 +36,9 @@ TablesJoiner = Callable[[V, VO], VR | None]
 class TableSide:
     """One of the tables that are joined.
 
-    :param table: name of its node.
-    :param node: name of the node that gets its changes.
-    :param needed: whether there is no result without it.
+    :param table: name of the table's node.
+    :param node: name of the node that takes its changes.
+    :param needed: True if there is no result without an entry of this table.
     """
 
     table: str
@@ -47,7 +48,13 @@ class TableSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesJoin:
-    """Holds the parts that the nodes of a join share."""
+    """The parts that the nodes of a join share.
+
+    :param kind: name of the DSL method.
+    :param joiner: function that makes a result of both values.
+    :param left: the left table.
+    :param right: the right table.
+    """
 
     kind: TablesJoinKind
     joiner: TablesJoiner
@@ -110,7 +117,7 @@ class TablesJoinSide:
                 code.line(f"{code.name(count_null, 'count_null')}()")
             with code.block("else"):
                 code.line(f"{new}, {old}, {old_ms} = {value}")
-                code.place()  # a table that is not kept asks functions
+                code.place()  # a table without a store calls functions
                 code.line(f"{theirs} = {code.name(theirs_of, 'theirs_of')}({key})")
                 some = f"{theirs} is not None"
                 if not other.needed:
@@ -130,9 +137,10 @@ class TablesJoinSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedTable:
-    """The table that a join gives.
+    """The table of a join's results.
 
-    :param store: its store; None if it has none.
+    :param join: the join.
+    :param store: spec of its store; None if it has none.
     """
 
     join: TablesJoin
@@ -169,7 +177,7 @@ class _JoinedView:
         self._joined = join.joining()
 
     def get(self, key: Any, child: str | None) -> Entry | None:
-        """Return the entry of a key, as a child knows it."""
+        """Return the entry of a key with the changes that ``child`` has been given; None for all changes."""
         before = self._deliveries.before(key, child)
         if before is not None:
             return before[0]

@@ -9,19 +9,19 @@ closed. A record that no window takes is dropped and counted.
 
 A record at t changes the windows that hold t, from the last one back (before ``size``: from the first one
 on). Then it makes the windows that are missing: that behind the record before it, its own, and that behind
-itself. A new window begins with what its records gave in a window that held the same ones. Emission follows
-that order. What is emitted, and when, is the rule of
-:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`, with (:class:`Windowed`, value) for (key,
-value).
+itself. A new window begins with the aggregate of a window that held the same records. Emission follows that
+order, by the rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`, with
+(:class:`Windowed`, value) for (key, value).
 
-Windows of later records begin with the aggregates of closed ones, which are kept for another ``size``. Which
-store they are in is the business of ``window_tables.py``: that of the open ones, or, as where ``suppress``
-waits for windows to leave it, a second one.
+Windows of later records begin with the aggregates of closed ones, which are kept for another ``size``:
+``window_tables.py`` chooses their store, the one of the open windows, or a second one, e.g. where
+``suppress`` waits for windows to leave the first.
 
-Invariant: an aggregate belongs to one window: what begins with another one's begins with a copy, for an
-aggregator may change its aggregate in place. Where the task goes on after an error it gets a copy, too.
+Invariant: an aggregate belongs to one window: a window that begins with another one's aggregate gets a copy,
+for an aggregator may change its aggregate in place. Where the task goes on after an error it gets a copy,
+too.
 
-Crash argument: as for time windows: all depends on the stores, on stream time and on the records alone.
+Crash argument: as for time windows: results depend on the stores, on stream time and on the records alone.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ _ID = itemgetter(0)
 class SlidingWindowFold:
     """Folds the records of each key per sliding window.
 
-    :param store: of the windows that are open.
-    :param closed: of those that are closed and still needed; None if ``store`` keeps them.
+    :param fold: the fold of each window.
+    :param window: size and grace of the windows.
+    :param store: spec of the store of open windows.
+    :param closed: spec of the store of closed windows that are still needed; None if ``store`` keeps them.
     """
 
     fold: Fold
@@ -57,7 +59,7 @@ class SlidingWindowFold:
 
     @property
     def type(self) -> str:
-        """Kind of node, with all that decides which windows there are."""
+        """Kind of node, with size and grace of its windows."""
         return f"sliding_{self.fold.kind}({self.window.size_ms},{self.window.grace_ms})"
 
     @property
@@ -120,10 +122,12 @@ class _Windows:
     def found(
         self, key_bytes: bytes, from_ms: int, to_ms: int, earliest_ms: int
     ) -> list[tuple[EntryId, Entry, bool]]:
-        """Return (id, entry, whether it may change) of a key's windows that start in a span, both ends
+        """Return (id, entry, True if it may change) of a key's windows that start in a span, both ends
         included, and of the last one before it, perhaps followed by an earlier one; the last one first.
 
-        :param earliest_ms: windows that start before it are not looked for.
+        :param from_ms: start of the span, epoch milliseconds.
+        :param to_ms: end of the span, epoch milliseconds.
+        :param earliest_ms: windows that start before this time are left out, epoch milliseconds.
         """
         found: list[tuple[EntryId, Entry, bool]] = []
         for store in self.stores:  # one, most often
@@ -142,8 +146,10 @@ class _Windows:
 class _Arrival:
     """A record that is being folded.
 
-    :param open_from_ms: a window that starts before it is closed.
-    :ivar taken: whether a window took it.
+    :param key_bytes: the serialized key.
+    :param time_ms: timestamp of the record, epoch milliseconds.
+    :param open_from_ms: start of the first window that is open; earlier ones are closed.
+    :ivar taken: True if a window took the record.
     """
 
     __slots__ = ("_key", "_key_bytes", "_open_from_ms", "_time_ms", "_value", "_windows", "taken")
@@ -179,7 +185,7 @@ class _Arrival:
             if start_ms == own_ms:
                 if entry[1] >= time_ms:
                     return  # a record of the same time was here, and made all windows that there are
-                # What lies before it may have been closed to the record before this one.
+                # Earlier windows may have been closed to the record before this one.
                 before_ms = entry[1]
                 break
         starts = {entry_id[0] for entry_id, _, _ in found}
@@ -193,7 +199,7 @@ class _Arrival:
         self._put_behind(behind)
 
     def fold_early(self) -> None:
-        """Fold a record that would end a window from before the epoch: all such lie in the first window."""
+        """Fold a record whose own window would begin before the epoch: all such lie in the first window."""
         time_ms = self._time_ms
         found = self._windows.found(self._key_bytes, 0, time_ms + 1, 0)
         combined = next((one for one in found if one[0][0] == 0), None)
@@ -212,12 +218,12 @@ class _Arrival:
         self._add(combined_id, entry, changeable=changeable)
 
     def _behind(self, found: list[tuple[EntryId, Entry, bool]], from_ms: int) -> Entry | None:
-        """Return the entry with which the window right behind the record begins: that of the last window that
-        holds the record, before the record was added; None if no later record is in it, or the window is
-        there.
+        """Return the entry with which the window right behind the record begins: the entry of the last window
+        that holds the record, before the record was added; None if that holds no later record, or if the
+        window right behind the record exists.
 
-        :param found: the last window first, which is the one behind the record if that is there.
-        :param from_ms: start of the first window that may hold the record.
+        :param found: the key's windows, the last one first, which may be the window behind the record.
+        :param from_ms: start of the first window that may hold the record, epoch milliseconds.
         """
         if not found:
             return None
@@ -233,7 +239,8 @@ class _Arrival:
     def _begin(self, start_ms: int, aggregate: Any = None) -> None:
         """Make a window with the record in it, unless it would be closed.
 
-        :param aggregate: of the records before it; None if there are none.
+        :param start_ms: start of the window, epoch milliseconds.
+        :param aggregate: aggregate of the window's earlier records; None if there are none.
         """
         if start_ms < self._open_from_ms:
             return
@@ -269,7 +276,7 @@ class _Arrival:
     def _put_new(self, start_ms: int, entry: Entry) -> None:
         windows, entry_id = self._windows, (start_ms, self._key_bytes)
         if windows.tracked:
-            # One that is behind the record before and ends with this one is made twice, as in Kafka Streams.
+            # A window behind the record before that ends with this one is made twice, as in Kafka Streams.
             old = windows.emitter.before(entry_id, windows.store.get_entry(entry_id))
             windows.emitter.change(entry_id, self._windowed(start_ms), old, *entry)
             return

@@ -4,21 +4,21 @@ Rule: a window is emitted when it closes, once, with its final value and its ent
 of closing, then of the window's start, then of the serialized key. It closes by stream time, so also when its
 own key sees no more records.
 
-Nothing waits here: what waits are the entries of the fold's own store. That store keeps an entry exactly
+This node holds no windows: they wait as entries of the fold's own store. That store keeps an entry exactly
 until its window closes, and hands it over when it expires. So an entry in the store has not been emitted, and
 one that was emitted is not in the store, whatever stream time a task starts with.
 
-With ``flush``, the end of each run also emits the windows still open that were not emitted with their
-present value yet. A mark in a second store says that readers know a window, and whether they know its present
-value: set when a run's end emits the window, outdated by the window's next change, gone with the window. A
-window whose mark is up to date when it closes is not emitted again. A marked window that is deleted, as a
-session is that grows, is emitted with None at once, since no later window would take it back.
+With ``flush``, the end of each run also emits the windows still open that were not emitted with their present
+value yet. A second store holds a mark for each window that readers know: it is set when a run's end emits the
+window, outdated by the window's next change, and deleted with the window. A window whose mark is up to date
+when it closes is not emitted again. A marked window that is deleted, e.g. a session that grows, is emitted
+with None at once, since no later window would take it back.
 
-Crash argument: the output, the tombstones of expired entries and the marks are of one transaction, together
-with the offsets and the stream time that made windows close. A crash before the commit undoes all of them, so
-the next attempt closes the same windows after the same records; a crash after it finds the entries gone. The
-same holds between two runs: where one ends neither loses nor doubles a window. It can decide which records
-are late for one, as it ends the look-ahead of stream time (record_queue.py).
+Crash argument: the output, the tombstones of expired entries and the marks belong to one transaction,
+together with the offsets and the stream time that made windows close. A crash before the commit undoes all of
+them, so the next attempt closes the same windows after the same records; after the commit the entries are
+deleted. The same holds between two runs: the end of a run neither loses nor doubles a window. It can change
+which records are late for a window, as it ends the look-ahead of stream time (record_queue.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, ExpiringStore
 
-#: What a mark says: readers know the window's present value, or a former one.
+#: Values of a mark: readers know the window's present value, or a former one.
 _UP_TO_DATE = 1
 _OUTDATED = 0
 
@@ -44,9 +44,9 @@ _OUTDATED = 0
 class Suppress:
     """Emits each window of a table when it closes.
 
-    :param store: of the table; it keeps entries until their window closes, no longer.
-    :param windowed_keys: serde of windowed keys; writes what the store writes as changelog keys.
-    :param marks: store of the marks; None with ``hold``.
+    :param store: spec of the table's store, which keeps entries exactly until their window closes.
+    :param windowed_keys: serde of windowed keys; it writes the same bytes as the store's changelog keys.
+    :param marks: spec of the store of marks; None with ``hold``.
     """
 
     store: StoreSpec
@@ -64,7 +64,7 @@ class Suppress:
         return "suppress" if self.marks is None else "suppress_and_flush"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Listen to the store; what the table forwards only outdates marks."""
+        """Listen to the store; a change that the table forwards only outdates marks."""
         store: ExpiringStore = context.store(self.store.name)
         windowed_key = self.windowed_keys.deserialize
         changelog_key = store.changelog_key

@@ -1,31 +1,30 @@
-"""Folds the records of each key per window, tumbling, hopping or session, and emits the results while windows
-come and go.
+"""Folds the records of each key per window, tumbling, hopping or session, and emits the windows' changes.
 
 Rule for time windows: a record at t belongs to every window [s, s + size) with s a multiple of the advance,
 0 <= s <= t < s + size. A window is closed once stream time is s + size + grace or later; a closed window
 takes no records. A record whose windows are all closed is dropped and counted.
 
-Rule for sessions: a session [s, e] holds its first and last record. It is closed once stream time is past
-e + gap + grace; until then a record at t with s - gap <= t <= e + gap belongs to it, and makes one session of
-all it belongs to: what makes one aggregate of two begins, in ``aggregate``, with an empty one and the first
-session, as in Kafka Streams. A record that belongs to no open session begins one, [t, t], unless that would
-be closed already: then the record is dropped and counted. Closed sessions are never continued, so a result
-that was final stays final. (Kafka Streams closes sessions by the same sum, but lets the very moment
-e + gap + grace pass for both closed and open.)
+Rule for sessions: a session [s, e] holds its first and last record. It is closed once stream time is past e +
+gap + grace; until then a record at t with s - gap <= t <= e + gap belongs to it, and makes one session of all
+it belongs to: in ``aggregate``, the merger begins with an empty aggregate and the first session, as in Kafka
+Streams. A record that belongs to no open session begins one, [t, t], unless that would be closed already:
+then the record is dropped and counted. Closed sessions are never continued, so a result that was final stays
+final. (Kafka Streams closes sessions by the same sum, but at exactly e + gap + grace a session counts as
+closed in one place and as open in another.)
 
-Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule
-of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`, with (:class:`Windowed`, value) for (key,
-value); a session that grew or was merged is emitted with None, since its key is no longer, and with its
-last record's time, as in Kafka Streams. A window that leaves the store with a change that waits for a commit
-point is emitted ahead of it, for the commit point would not find it any more. A window that came and went
-between two commit points is forgotten, since a session that grows leaves a trail of them.
+Stream time is the node's, and includes the record being processed. Emission follows the rule of
+:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`, with (:class:`Windowed`, value) for (key,
+value); a session that grew or was merged is emitted with None, since its key does not exist any more, and
+with its last record's time, as in Kafka Streams. A window that leaves the store with a change that waits for
+a commit point is emitted at once, for the commit point would not find it any more. A window that was made and
+deleted between two commit points is not emitted, since a session that grows leaves many of them.
 
-If the task goes on after an error, functions get a copy of a mutable aggregate, as that rule says. Each of a
+If the task goes on after an error, functions get a copy of a mutable aggregate, as in every fold. Each of a
 record's hopping or sliding windows is folded by itself: those before the one whose aggregator raises have the
 record, as in Kafka Streams.
 
 Crash argument: folds, lateness and expiry depend on the store, on stream time and on the records alone. Store
-changes, stream time and offsets are committed together, so the attempt that resumes repeats what was lost.
+changes, stream time and offsets are committed together, so the attempt that resumes repeats the lost work.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class TimeWindowFold:
 
     @property
     def type(self) -> str:
-        """Kind of node, with all that decides which windows there are."""
+        """Kind of node, with size, advance and grace of its windows."""
         window = self.window
         return f"windowed_{self.fold.kind}({window.size_ms},{_advance_ms(window)},{window.grace_ms})"
 
@@ -138,7 +137,7 @@ class SessionFold:
 
     @property
     def type(self) -> str:
-        """Kind of node, with all that decides which sessions there are."""
+        """Kind of node, with gap and grace of its sessions."""
         return f"session_{self.fold.kind}({self.window.gap_ms},{self.window.grace_ms})"
 
     @property
@@ -217,16 +216,18 @@ def _advance_ms(window: TimeWindow) -> int:
 
 
 class WindowEmitter(TableEmitter):
-    """Emits what changed in one task's windowed table, and lets its windows expire.
+    """Emits the changes of one task's windowed table, and deletes windows that expire.
 
-    :param children: of the table's node; if none of them wants updates, none are emitted.
-    :param store: of the table.
+    :param forward: function that hands a record to every child.
+    :param context: the services of the table's node.
+    :param children: the children of the table's node; if none of them wants updates, none are emitted.
+    :param store: spec of the table's store.
     """
 
     def __init__(
         self, forward: Forward, context: NodeContext, children: dict[str, Forward], store: StoreSpec
     ) -> None:
-        #: Whether a child wants updates.
+        #: True if a child wants updates.
         self.wanted = any(child is not ignore_updates for child in children.values())
         super().__init__(forward, context, children, store=store.name, cached=store.cached and self.wanted)
         leaving = self._leaving(context, children) if self.cached else None
@@ -235,7 +236,7 @@ class WindowEmitter(TableEmitter):
     def changed(self, entry_id: EntryId, windowed: Windowed, entry: Entry, *, born: bool) -> None:
         """Emit a window that was not dirty yet, at once or at the next commit point.
 
-        :param born: whether it was not in the table before.
+        :param born: True if it was not in the table before.
         """
         if self.cached:
             self.dirty[entry_id] = windowed
@@ -265,7 +266,7 @@ class WindowEmitter(TableEmitter):
     def _leaving(
         self, context: NodeContext, children: dict[str, Forward]
     ) -> Callable[[EntryId, Entry], None]:
-        """Make what emits the last change of a window that has left the store."""
+        """Make the function that emits the last change of a window that has left the store."""
         code = context.flush_code(children, timestamp_ms="entry_ms")
         with code.block("def leave(entry_id, entry, _node=_node_of_line)"):
             code.line(f"key = {code.name(self.dirty, 'dirty')}.pop(entry_id, None)")

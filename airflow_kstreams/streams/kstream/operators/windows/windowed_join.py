@@ -18,8 +18,8 @@ element is kept for
     ``size(left) + size(right) + grace(right)``
 
 and a right one in the same way, sides exchanged. An element that is not late finds every partner that arrived
-before it. One whose own grace is so long that it arrives when its time to be kept is over meets the partners
-that are there and is not kept: each element that could still meet it is late.
+before it. An element whose own grace is so long that it arrives when its time to be kept is over is joined
+with the partners in the store and is not kept: each element that could still meet it is late.
 
 An element arrives on a side when its record passes that side's node. A stream joined with itself passes the
 left one first, so an element that comes on the right finds itself among the left ones: each pair of different
@@ -34,13 +34,13 @@ with the element's own time. They are as late as that, and no later (``stream_cl
 window behind this one needs a grace to take them in. An element without key can have no partner: it is joined
 with None as it arrives, and not kept.
 
-One timer serves both sides. It stands at the first moment at which a waiting element's window is closed, or
-at which a store has a period to remove: the next multiple of the period. Both follow from what the stores
-hold and from stream time, so the timer of a restored task stands where the old one stood.
+One timer serves both sides. It is set to the first time at which a waiting element's window is closed, or
+at which a store has a period to remove: the next multiple of the period. Both follow from the content of the
+stores and from stream time, so the timer of a restored task is set to the same time.
 
 At the end of a run, elements whose window is still open wait for the next run (``at_run_end="hold"``). With
-``flush`` they are joined with None there and then, a single time, and stay: a partner that comes in a later
-run gives the joined result, which replaces the first.
+``flush`` they are joined with None then, a single time, and stay in the store: a partner that comes in a
+later run gives the joined result, which replaces the first.
 
 Invariant: an element waits, in its store and so in the changelog, if and only if it belongs to a side that
 waits, had no partner yet, and was not joined with None yet.
@@ -75,8 +75,8 @@ class JoinSide:
     """One of the two streams of a join.
 
     :param window: size and grace of its elements.
-    :param store: the store that keeps an element for as long as it may find a partner.
-    :param waits: whether an element without partner is joined with None.
+    :param store: spec of the store that keeps an element for as long as it may find a partner.
+    :param waits: True if an element without partner is joined with None.
     """
 
     window: SlidingWindow
@@ -85,15 +85,19 @@ class JoinSide:
 
     @property
     def late_ms(self) -> int:
-        """The largest distance of an element's time from stream time at which it is not late."""
+        """Most milliseconds by which an element's time may lie behind stream time without being late."""
         return self.window.size_ms + self.window.grace_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedJoin:
-    """Holds the parts that the three nodes of a join have in common.
+    """The parts that the three nodes of a join share.
 
-    :param with_key: whether the joiner is given the key by name.
+    :param kind: name of the DSL method.
+    :param joiner: function that makes a result of both values.
+    :param left: the left stream.
+    :param right: the right stream.
+    :param with_key: True if the joiner is given the key by name.
     """
 
     kind: JoinKind
@@ -116,7 +120,8 @@ class JoinArrivals:
     The node has the join's ``WindowClose`` as its child, which is bound before it and gives the stores the
     stream time of both sides.
 
-    :param is_left: whether it is the left side.
+    :param join: the join.
+    :param is_left: True for the left side.
     """
 
     join: WindowedJoin
@@ -144,12 +149,12 @@ class JoinArrivals:
             time_ms, now_ms, key_bytes, found, other_ms, theirs, at_ms, held = map(code.variable, hints)
 
             def alone() -> None:
-                """Write that the element has no partner."""
+                """Write the lines that join the element with None."""
                 code.place()
                 code.forward(key, self._joined(code, key, value, "None"))
 
             def put(waits: bool) -> None:
-                """Write that the element is kept, if what may still arrive can meet it."""
+                """Write the lines that store the element, if later elements can meet it."""
                 line = f"{code.name(elements.put, 'put')}({key_bytes}, {time_ms}, {held}, {waits})"
                 if late_ms <= kept_ms:
                     code.line(line)
@@ -198,7 +203,9 @@ class JoinArrivals:
         return context.written(write, forward, children)
 
     def _joined(self, code: LoopCode, key: str, value: str, theirs: str) -> str:
-        """Write what the joiner makes of an element's value and the other side's, and return the variable."""
+        """Write the joiner's call for an element's value and the other side's, and return the variable of its
+        answer.
+        """
         result = code.variable("result")
         sides = f"{value}, {theirs}" if self.is_left else f"{theirs}, {value}"
         by_name = f", key={key}" if self.join.with_key else ""
@@ -206,8 +213,8 @@ class JoinArrivals:
         return result
 
 
-#: An element that waits no longer: (moment its window closes, side, arrival, time, serialized key, value).
-#: The first three are unique, so sorting compares no more.
+#: An element whose wait is over: (time at which its window closes, side, arrival, time, serialized key,
+#: value). The first three are unique, so sorting compares no others.
 _Released = tuple[int, int, int, int, bytes, Any]
 
 
@@ -241,8 +248,9 @@ class WindowClose:
 class JoinClock:
     """Closes the windows of one task's join, and gives its stores their stream time.
 
-    :param forward: takes the elements that found no partner.
-    :param context: of the node below both sides.
+    :param join: the join.
+    :param forward: function that takes the results of elements that found no partner.
+    :param context: the services of the node below both sides.
     """
 
     def __init__(self, join: WindowedJoin, forward: Forward, context: NodeContext) -> None:
@@ -302,7 +310,8 @@ class JoinClock:
     def _emit(self, released: Sequence[Iterator[_Released]]) -> None:
         """Join elements with None, in the order in which their windows close.
 
-        :param released: of each side, in that order; as many as there are need not fit into memory.
+        :param released: the elements of each side, in that order; iterators, since they need not fit into
+            memory.
         """
         record_context = self._record_context
         before_ms = record_context.timestamp_ms
@@ -333,6 +342,8 @@ class WaitingSide:
     """The elements of one side that wait for a partner.
 
     :param number: 0 for the left, 1 for the right side.
+    :param side: the side.
+    :param context: the services of the node below both sides.
     """
 
     __slots__ = ("flushed", "late_ms", "number", "open_ms", "store")
@@ -345,13 +356,15 @@ class WaitingSide:
         self.store: JoinStore | RocksDBJoinStore = context.store(side.store.name)
 
     def due_ms(self) -> int:
-        """Return the first moment at which an element's window is closed."""
+        """Return the first time at which an element's window is closed, epoch milliseconds."""
         first_ms = self.store.first_waiting_ms()
         return NEVER if first_ms is None else first_ms + self.open_ms + 1
 
     def release(self, now_ms: int) -> Iterator[_Released]:
-        """Yield the elements whose window is closed at a moment, in the order of closing, and stop keeping
-        them.
+        """Yield the elements whose window is closed at a time, in the order of closing, and note that they do
+        not wait any more.
+
+        :param now_ms: the time, epoch milliseconds.
         """
         open_ms, number = self.open_ms, self.number
         for key, (time_ms, arrival, value) in self.store.release(now_ms - open_ms):
