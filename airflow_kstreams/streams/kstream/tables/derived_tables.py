@@ -1,4 +1,4 @@
-"""Makes tables of other tables, and of streams, entry by entry. What their nodes do is written in
+"""Makes tables of other tables, and of streams, entry by entry. The rules of their nodes stand in
 :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 """
 
@@ -42,7 +42,7 @@ def filtered(
 ) -> KnownTable:
     """Add the node that filters a table.
 
-    :param name: of the node, None for a numbered one.
+    :param name: the node's name given by the user; None for a numbered one.
     :param passing: the predicate's answer for entries that stay.
     :raises TopologyError: as :func:`derived_spec`.
     """
@@ -61,8 +61,8 @@ def with_values_mapped(
 ) -> KnownTable:
     """Add the node that replaces a table's values.
 
-    :param value_serde: of the new values, what the user gave.
-    :param name: of the node, None for a numbered one.
+    :param value_serde: serde of the new values given by the user; None if there is none.
+    :param name: the node's name given by the user; None for a numbered one.
     :raises TopologyError: the store does not fit, a serde is missing, the table's store has no changelog, or
         the name is taken.
     """
@@ -84,9 +84,9 @@ def with_values_transformed(
 ) -> KnownTable:
     """Add the node that replaces a table's values by a transformer.
 
-    :param stores: that it may use, by name, or by spec to add them here.
-    :param value_serde: of the new values, what the user gave.
-    :param name: of the node, None for a numbered one.
+    :param stores: names of the stores that it may use, or specs to add here.
+    :param value_serde: serde of the new values given by the user; None if there is none.
+    :param name: the node's name given by the user; None for a numbered one.
     :raises TopologyError: the definition cannot be called, a store does not fit or a name is taken, a serde
         is missing, or the table's store has no changelog.
     """
@@ -116,7 +116,8 @@ def table_of(
 ) -> KnownTable:
     """Add the node that keeps a stream's newest values, behind a repartition topic if the key changed.
 
-    :param name: of the node and of the repartition topic, None for a numbered node and the store's name.
+    :param name: name of the node, and in the repartition topic's name; None for a numbered node and the
+        store's name.
     :raises TopologyError: a serde is missing, or the store does not fit.
     """
     call, graph = "to_table", stream.graph
@@ -150,7 +151,7 @@ def derived_spec(
     """Return the spec of the store that a derived table is kept in; None if the user named none.
 
     :param serdes: the serdes of the derived table, where known.
-    :param value_serde: of its values, what the user gave.
+    :param value_serde: serde of its values given by the user; None if there is none.
     :raises TopologyError: a serde is missing or differs, or the store is of another kind.
     """
     check_store(store, call)
@@ -184,8 +185,12 @@ def derived(
     """Add a node that derives a table of one other.
 
     :param call: the DSL method, after which the node is named unless the user names it.
-    :param spec: of the store that keeps the table; None if it is kept in none.
-    :param stores: names of the stores that the operator may use beside that one.
+    :param table: the table from which it is derived.
+    :param operator: the node's operator.
+    :param spec: spec of the store that keeps the new table; None if it is kept in none.
+    :param serdes: serdes of the new table, where known.
+    :param name: the node's name given by the user; None for a numbered one.
+    :param stores: names of the stores that the operator may use beside the store of ``spec``.
     """
     check_source_of_tables(table, call)
     kind = f"KTABLE-{call.removesuffix('_not').replace('_', '').upper()}"

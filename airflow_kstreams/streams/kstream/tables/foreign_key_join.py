@@ -21,16 +21,17 @@ and an answer with the copy.
 and results are those of Kafka Streams in its order. In a run the two topics are read in any order between
 them; the last result of each key is the same, since the resolver counts (it says how).
 
-**Crash argument.** All that the three nodes know is in stores with changelogs, committed with what they
-wrote. In memory, which foreign key has which subscribers is remembered beside the store, and read from it
+**Crash argument.** The state of the three nodes is in stores with changelogs, committed with their results.
+For stores in memory, the subscribers of each foreign key are also kept beside the store, and read from it
 again by the next attempt.
 
-**The hash** of a left value is Kafka Streams' idea, not its function: nothing outside the application sees
-it. It is BLAKE2b of the bytes that the value's serde writes, 16 of them, as many as Kafka Streams' murmur3
-has. It is salted with the entry's time, so that a value that comes back has another hash than before.
+**The hash** of a left value is Kafka Streams' idea, but another function: no reader outside the application
+sees it. It is BLAKE2b of the bytes that the value's serde writes, with 16 bytes, as Kafka Streams' murmur3.
+It is salted with the entry's time, so that a value that comes back has another hash than before.
 
 **At least once.** An attempt that dies may leave some copies and some subscriptions, and the next one sends
-all of them again. The resolver's counts are then wrong; its hashes tell, and it keeps the answers in doubt.
+all of them again. The resolver's counts are then wrong; it finds that by the hashes, and keeps the answers
+that may still be needed.
 """
 
 from __future__ import annotations
@@ -66,9 +67,10 @@ ForeignKeyJoinKind = Literal["join", "left_join"]
 class JoinByForeignKey:
     """The options of a join by a foreign key, see :meth:`KTable.join`.
 
-    :param store: the store of the result.
-    :param value_serde: of the results.
-    :param name: of the join, None for one of what it is.
+    :param foreign_key: function that gives the other table's key for each entry.
+    :param store: name or spec of the result's store; None if it is kept in none.
+    :param value_serde: serde of the results; None if the user gave none.
+    :param name: the join's name given by the user; None for one made of the topics that the tables read.
     """
 
     foreign_key: ForeignKey
@@ -79,7 +81,17 @@ class JoinByForeignKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Join:
-    """One join: what the functions that add its nodes share."""
+    """The facts of one join that the functions which add its nodes share.
+
+    :param graph: graph of the topology that is being built.
+    :param name: name of the join, with which its topics and stores begin.
+    :param left: True for a left join.
+    :param storage: place of the entries of its stores.
+    :param left_keys: serde of the left table's keys.
+    :param left_values: serde of the left table's values.
+    :param right_keys: serde of the right table's keys.
+    :param right_values: serde of the right table's values.
+    """
 
     graph: StreamGraph
     name: str
@@ -172,9 +184,9 @@ def join_by_foreign_key(
 
 
 def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
-    """Return a table whose node hands values on, kept in a store that is called after the join.
+    """Add a store, called after the join, for a table whose node only hands values on, and return the table.
 
-    :param call: the method that needs its entries.
+    :param call: name of the DSL method that needs its entries.
     :raises TopologyError: the serde of its values is not known.
     """
     graph = table.graph
@@ -190,7 +202,7 @@ def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
 
 def _kept(table: KnownTable, spec: StoreSpec) -> KnownTable:
     node = table.graph.operator("KTABLE-SOURCE", TableSource(store=spec), table.node, (spec.name,))
-    # A stream that was made before: its records meet the table as they left it.
+    # A stream of the table that was made before now comes from the store's node: its records match the store.
     table.graph.topology.move_children(table.node, node)
     return kept_table(table.graph, node, spec, table.reads)
 

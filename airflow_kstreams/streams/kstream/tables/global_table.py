@@ -1,8 +1,7 @@
 """Defines the table of a topic that every task sees whole, and adds the node that joins a stream with it. Its
 operator stands in :mod:`airflow_kstreams.streams.kstream.operators.tables.table_join`.
 
-No partition counts have to fit, and no stream is repartitioned: whichever task a record is in, the entry that
-it names is there.
+No partition counts have to fit, and no stream is repartitioned: every task has every entry.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class GlobalKTable(Generic[K, V]):
     """The newest value of each key of a whole topic, as it was when the run began; made by
     :meth:`KStreamBuilder.global_table`. Streams are joined with it: ``stream.join(table, joiner, key=...)``.
 
-    :param graph: the topology that is being built.
-    :param definition: topic and serdes.
+    :param graph: graph of the topology that is being built.
+    :param definition: the table's topic, serdes and storage.
     """
 
     def __init__(self, graph: StreamGraph, definition: GlobalTableDef) -> None:
@@ -45,7 +44,7 @@ class GlobalKTable(Generic[K, V]):
 def key_in_vain_error(call: str) -> TopologyError:
     """Describe a join that is given ``key=`` and joins no global table.
 
-    :param call: the DSL method.
+    :param call: name of the DSL method.
     """
     return TopologyError(
         f"{call} at {call_site()} is given key= for a join on the records' own keys",
@@ -63,8 +62,9 @@ def join_global_table(
 ) -> KnownStream:
     """Add the join, and return the stream of its results.
 
-    :param selector: that the user gave.
-    :param name: of the node, None for a numbered one.
+    :param call: name of the DSL method, ``join`` or ``left_join``.
+    :param selector: function given by the user that gives the table's key of a record; None is refused.
+    :param name: the node's name given by the user; None for a numbered one.
     :raises TopologyError: joiner or selector is no function, or the table is of another builder.
     """
     if selector is None:

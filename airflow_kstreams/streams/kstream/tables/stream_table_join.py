@@ -24,9 +24,9 @@ def join_table(
 ) -> KnownStream:
     """Add the join, after a repartition topic if the key changed, and return the stream of its results.
 
-    :param call: the DSL method, ``join`` or ``left_join``.
-    :param name: of the node and of the repartition topic, None for a numbered node and a topic named by what
-        the stream reads, which joins of one stream share.
+    :param call: name of the DSL method, ``join`` or ``left_join``.
+    :param name: name of the node, and in the repartition topic's name; None for a numbered node and a topic
+        named after the topics that the stream reads, which joins of one stream share.
     :raises TopologyError: the joiner is no function, the table is windowed, the key serdes differ, or the
         stream must be repartitioned and a value serde is missing.
     """
@@ -62,7 +62,7 @@ def join_table(
     if operator.left:
         graph.without_key.append(node)
     known = Serdes(key=key_serde, value=None).with_new_value(call)
-    # What the joiner returns may hold the table's own object.
+    # The joiner's result may hold the table's own object.
     return KnownStream(
         graph=graph, node=node, serdes=known, reads=stream.reads, table_values=True, redated=redated
     )

@@ -23,7 +23,7 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.internal_serdes import changed
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
-#: What to pass instead of what is no function.
+#: The remedy where an argument of a fold is no function.
 TABLE_FUNCTIONS = (
     "pass functions: aggregate(initializer, adder, subtractor), reduce(adder, subtractor); the subtractor "
     "takes back what the adder did with a value"
@@ -34,10 +34,11 @@ TABLE_FUNCTIONS = (
 class GroupedEntries:
     """Entries of a table, grouped.
 
-    :param node: the node that selects group and value.
+    :param graph: graph of the topology that is being built.
+    :param node: name of the node that selects group and value.
     :param serdes: the serdes of group and value, where known.
-    :param reads: what the table is made of.
-    :param name: of the repartition topic, None for one per store.
+    :param reads: topics that the table is made of.
+    :param name: the repartition topic's name given by the user; None for a topic per store.
     """
 
     graph: StreamGraph
@@ -49,9 +50,10 @@ class GroupedEntries:
     def spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:
         """Return the spec of a fold's store.
 
-        :param store: the user's argument.
+        :param store: name or spec given by the user; None for a name made of the topics that the table reads.
         :param value_serde: the serde that the user gave, or the only possible one; without it, results of
             ``reduce`` have the serde of the values.
+        :param call: name of the fold's DSL method, for messages.
         :raises TopologyError: a serde is missing or differs, or the store is of another kind.
         """
         check_serdes(call, value_serde=value_serde)
@@ -74,7 +76,10 @@ class GroupedEntries:
     ) -> KnownTable:
         """Add a fold's node and store behind the repartition topic, and return its table.
 
-        :param name: of the node, None for a numbered one.
+        :param fold: the fold that adds values.
+        :param subtract: (key, value, aggregate) -> the aggregate without the value.
+        :param spec: spec of the fold's store.
+        :param name: the node's name given by the user; None for a numbered one.
         :raises TopologyError: a serde is missing, or a name is taken.
         """
         graph = self.graph
@@ -97,9 +102,11 @@ def grouped_entries(
 ) -> GroupedEntries:
     """Add the node that selects group and value of each entry.
 
-    :param key_serde: of the groups, what the user gave.
-    :param value_serde: of the values, what the user gave.
-    :param name: of the node and of the repartition topic, None for a numbered one and one per store.
+    :param selector: function that gives the pair of group and value of an entry.
+    :param key_serde: serde of the groups' keys given by the user; None if there is none.
+    :param value_serde: serde of the values given by the user; None if there is none.
+    :param name: name of the node, and in the repartition topic's name; None for a numbered node and a topic
+        per store.
     :raises TopologyError: one of them is no serde, or the table's store has no changelog.
     """
     check_source_of_tables(table, "group_by")

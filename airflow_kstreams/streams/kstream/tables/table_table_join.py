@@ -1,8 +1,8 @@
 """Adds the nodes that join two tables; their operators stand in
 :mod:`airflow_kstreams.streams.kstream.operators.tables.tables_join`.
 
-Invariant: equal keys of both tables lie in one task: both have keys of one serde, and what they are read from
-has equal partition counts, since they share a subtopology with stores.
+Invariant: equal keys of both tables lie in one task: both have keys of one serde, and their topics have equal
+partition counts, since they share a subtopology with stores.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ def join_tables(
 ) -> KnownTable:
     """Add the join, and return the table of its results.
 
-    :param store: the user's argument for the store of the result.
-    :param value_serde: of the results, what the user gave.
-    :param name: of the node that gives the results; those of the sides are called after it, as in Kafka
+    :param call: name of the DSL method.
+    :param joiner: function that makes a result of both values.
+    :param store: name or spec of the result's store given by the user; None if it is kept in none.
+    :param value_serde: serde of the results given by the user; None if there is none.
+    :param name: name of the node that gives the results; the sides' nodes are called after it, as in Kafka
         Streams. None for numbered ones.
     :raises TopologyError: the tables' keys have different serdes or windows, a table's store has no
         changelog, the store for the result does not fit, or the name is taken.

@@ -1,4 +1,4 @@
 """Turns a fold by windows into nodes and stores.
 
-Called by the classes of the DSL. What a node does is in ``operators/windows``.
+Called by the classes of the DSL. The operators of the nodes are in ``operators/windows``.
 """

@@ -35,18 +35,18 @@ from airflow_kstreams.streams.windows import FoldWindow
 class Cogroup:
     """Grouped streams with the aggregator of each.
 
-    :param groups: one or more, of one builder.
-    :param aggregators: of each.
+    :param groups: the grouped streams, one or more of one builder.
+    :param aggregators: the aggregator of each group.
     """
 
     groups: tuple[GroupedRecords, ...] = ()
     aggregators: tuple[Aggregator, ...] = ()
 
     def joined_by(self, group: GroupedRecords, aggregator: Aggregator) -> Cogroup:
-        """Return the same with one more.
+        """Return the cogroup with one more grouped stream.
 
-        :raises TopologyError: the aggregator is no function, or the group is of another builder, there
-            already, or has keys of another serde.
+        :raises TopologyError: the aggregator is no function, or the group is of another builder, in the
+            cogroup already, or has keys of another serde.
         """
         check_functions("cogroup", fix="pass a function: cogroup(aggregator)", aggregator=aggregator)
         if any(known is group for known in self.groups):
@@ -89,7 +89,7 @@ class Cogroup:
 
     @property
     def _all(self) -> GroupedRecords:
-        """The records of all streams, as the fold's store needs them described."""
+        """The description of all streams' records, for the spec of the fold's store."""
         first = self.groups[0]
         stream = dataclasses.replace(
             first.stream,
@@ -101,8 +101,9 @@ class Cogroup:
     def _merged(self, store: str, *, windowed: bool) -> GroupedRecords:
         """Add the nodes that bring the streams together, and return the group of all.
 
-        :param store: its name begins those of repartition topics that have none of their own.
-        :param windowed: whether they are to be folded by windows.
+        :param store: name of the fold's store, with which the names of repartition topics begin unless the
+            user named them.
+        :param windowed: True if the records are to be folded by windows.
         """
         graph, folded = self.groups[0].stream.graph, self._all.stream
         inputs = []

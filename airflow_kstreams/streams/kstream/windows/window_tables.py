@@ -1,9 +1,9 @@
 """Makes tables of windows: folds grouped records, and holds results back until they are final.
 
-Windows of later records begin with what closed ones hold, so a fold by sliding windows keeps those for
-another size. Rule: it keeps them where the open ones are. Where ``suppress`` waits for windows it cannot: a
-store hands a window over as the window leaves it. There, and where a processor of the user reads it, the
-closed ones have a second store.
+Windows of later records begin with the aggregates of closed ones, so a fold by sliding windows keeps closed
+windows for another size. Rule: it keeps them in the store of the open ones. Where ``suppress`` waits for
+windows it cannot: a store hands a window over as the window leaves it. There, and where a processor of the
+user reads it, the closed windows have a second store.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from airflow_kstreams.streams.windows import FoldWindow, SessionWindow, SlidingW
 
 S = TypeVar("S", WindowStoreSpec, SessionStoreSpec)
 
-#: What to pass instead of what is no function.
+#: The remedy where an argument of a fold is no function.
 WINDOW_FUNCTIONS = (
     "pass functions: aggregate(initializer, aggregator), for sessions with a merger, reduce(reducer)"
 )
 
 
 def check_fold_window(window: object) -> None:
-    """Refuse what is no window to fold by.
+    """Refuse an argument that is no window to fold by.
 
-    :raises TopologyError: with the user's line.
+    :raises TopologyError: it is another object; the error names the user's line.
     """
     if not isinstance(window, FoldWindow):
         raise TopologyError(
@@ -58,9 +58,10 @@ def aggregating_windows(
     aggregator: Aggregator,
     merger: Merger | None,
 ) -> Fold:
-    """Return the fold of what a user gave to ``aggregate``.
+    """Return the fold of the functions given to ``aggregate``.
 
-    :raises TopologyError: something is no function, or the window and the merger do not fit.
+    :param merger: function that merges the aggregates of two sessions; None for other windows.
+    :raises TopologyError: an argument is no function, or the window and the merger do not fit.
     """
     sessions = isinstance(window, SessionWindow)
     if sessions != (merger is not None):
@@ -86,9 +87,9 @@ def folded_by_window(
 ) -> KnownWindowedTable:
     """Add a fold's node and store, and return its table.
 
-    :param store: the user's argument.
+    :param store: name or spec given by the user; None for a name made of the topics that the stream reads.
     :param value_serde: the serde that the user gave, or the only possible one.
-    :param name: of the node, None for a numbered one.
+    :param name: the node's name given by the user; None for a numbered one.
     :raises TopologyError: a serde is missing, or a name is taken, or the store's spec does not fit.
     """
     given = records.store_spec(store, value_serde, fold.kind, window)
@@ -114,7 +115,7 @@ def folded_by_window(
 def suppressed(windows: KnownWindowedTable, name: str | None) -> KnownWindowedTable:
     """Add the node that holds updates back until they are final, and return the table of the final ones.
 
-    :param name: that the user gave the node.
+    :param name: the node's name given by the user; None for a numbered one.
     :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open.
     """
     _check_suppressible(windows)
@@ -139,8 +140,8 @@ def suppressed(windows: KnownWindowedTable, name: str | None) -> KnownWindowedTa
 def entries_of_windows(windows: KnownWindowedTable, call: str) -> KnownTable:
     """Return the table with its windowed keys, for a stream or another table of it.
 
-    :param call: the method that makes it.
-    :raises TopologyError: the table would have to give old values, and has them no more.
+    :param call: name of the DSL method that makes the stream or table.
+    :raises TopologyError: old values would be needed, which the table does not keep.
     """
     if call != "to_stream" and windows.suppressed and windows.window.at_run_end == "flush":
         raise TopologyError(
@@ -170,7 +171,9 @@ def _check_suppressible(windows: KnownWindowedTable) -> None:
 
 
 def _open_ms(window: FoldWindow) -> int:
-    """Return the span of stream time for which a window stays open after the moment it ages from."""
+    """Return the milliseconds of stream time for which a window stays open from the time at which its age
+    begins.
+    """
     if isinstance(window, SessionWindow):
         return window.gap_ms + window.grace_ms
     # The end of a sliding window belongs to it.
@@ -178,8 +181,8 @@ def _open_ms(window: FoldWindow) -> int:
 
 
 def _closed_spec(spec: WindowStoreSpec, window: SlidingWindow) -> WindowStoreSpec | None:
-    """Return the store of windows that are closed while windows of later records begin with what they hold;
-    None if the store of the open ones keeps them as long.
+    """Return the spec of the store of closed windows, with whose aggregates windows of later records begin;
+    None if the store of the open ones keeps windows as long.
     """
     needed_ms = sliding_retention_ms(window)
     if spec.retention_ms >= needed_ms:
@@ -190,7 +193,10 @@ def _closed_spec(spec: WindowStoreSpec, window: SlidingWindow) -> WindowStoreSpe
 def _window_spec(given: StoreSpec, kind: type[S], least_ms: int, call: str) -> S:
     """Return the spec of a store that keeps windows at least until they close.
 
-    :param least_ms: the retention that takes.
+    :param given: the spec given by the user, or made of a name.
+    :param kind: class of the spec.
+    :param least_ms: least retention for that, in milliseconds.
+    :param call: name of the DSL method, for messages.
     """
     if type(given) is StoreSpec:
         facts = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
@@ -226,9 +232,10 @@ def kept_together(topology: Topology) -> Topology:
 def _with_one_store(
     topology: Topology, node: ProcessorNode, fold: SlidingWindowFold, closed: WindowStoreSpec
 ) -> Topology:
-    """Return the topology in which a fold's first store keeps what the second one would.
+    """Return the topology in which a fold's first store also keeps the closed windows, in place of the
+    second.
 
-    :param closed: the second store.
+    :param closed: spec of the second store.
     """
     store = dataclasses.replace(fold.store, retention_ms=closed.retention_ms)
     folding = dataclasses.replace(
