@@ -146,7 +146,6 @@ def expanded(plan: TopologyPlan, sub: SubtopologyPlan, entry: GroupedPartitions,
         raise TopologyError(
             f"{what} has the partition grouper {plan.partition_grouper!r}, which decides itself where "
             "partitions and their keys go",
-            fix="leave the number of processors to the grouper",
         )
     if count <= now:
         raise TopologyError(

@@ -276,7 +276,8 @@ def decode_replays(records: Iterable[Record]) -> Replays:
         raise others_topic(
             stranger,
             wanted_by="the replay of dead letters",
-            fix="name the dead-letter topic otherwise: errors.dead.letter.queue.topic.name",
+            fix="name the dead-letter topic otherwise (errors.dead.letter.queue.topic.name), and copy the "
+            "letters there, with their headers",
         )
     return Replays(by_id=by_id, last=last, blocks=tuple(blocks.values()))
 

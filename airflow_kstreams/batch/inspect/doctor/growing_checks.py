@@ -186,7 +186,8 @@ def _judged_blocked(
         f"{text}; the last {_RUNS} runs have not come past that, and nothing of the gained partitions is "
         "processed until one does",
         "see under open transactions, and what autostop.at cuts the runs by: with interval_end what is dated "
-        "later than a run's data interval is left to later runs; one run with autostop.at=eol reads it all",
+        "later than a run's data interval is left to later runs; one run with autostop.at=eol reads what "
+        "they wait for, and the next run the gained partitions",
     )
 
 

@@ -13,6 +13,7 @@ from tests.support.kafka.copies import APP, copying, kafka_with_topics, publish,
 pytestmark = pytest.mark.promise("hanging-transactions-are-named")
 
 
+@pytest.mark.remedy("log_read._hidden")
 @pytest.mark.parametrize("topic", [ProtocolTopics(APP).metadata, ProtocolTopics(APP).ledger])
 def test_nothing_is_begun_when_an_open_transaction_hides_what_is_committed(topic: str) -> None:
     kafka = kafka_with_topics()
