@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.replay_records import (
@@ -28,6 +29,7 @@ from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Topic
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 _FETCH_SECONDS = 0.5
+_PACKAGE = __name__.partition(".")[0]
 
 
 class Fate(StrEnum):
@@ -55,15 +57,31 @@ class SeenLetter:
         """Return the facts of the failure that the letter's headers hold: name of the header -> text.
 
         :param values: whether the exception's texts may quote the record; otherwise every quotation that is
-            not of the program is shown as ``***``.
+            not of the program is shown as ``***``. The message of an error in the engine's own words is shown
+            as it is.
         """
         facts = dict(self.letter.facts)
         # A traceback's lines of the program are indented.
         program = "\n".join(line for line in facts.get("stacktrace", "").splitlines() if line[:2] == "  ")
-        for name in () if values else ("message", "stacktrace"):
+        hidden = ("stacktrace",) if _has_own_words(facts.get("exception", "")) else ("message", "stacktrace")
+        for name in () if values else hidden:
             if name in facts:
                 facts[name] = without_values(facts[name], own=program)
         return facts
+
+
+def _has_own_words(exception: str) -> bool:
+    """Tell whether an exception is one of the engine's whose texts hold no values.
+
+    :param exception: full name of its class.
+    """
+    module, _, name = exception.rpartition(".")
+    if not module.startswith(f"{_PACKAGE}."):
+        return False
+    try:
+        return bool(getattr(getattr(import_module(module), name), "own_words", False))
+    except (ImportError, AttributeError):
+        return False
 
 
 @dataclass(slots=True, kw_only=True)

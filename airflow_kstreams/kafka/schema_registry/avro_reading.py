@@ -34,6 +34,7 @@ from airflow_kstreams.kafka.schema_registry.avro_writing import (
     unknown_client,
     without_logical_types,
 )
+from airflow_kstreams.streams.hints.hidden_values import UnfitValueError
 
 #: Finishes a value that fastavro read.
 Finish = Callable[[Any], Any]
@@ -288,7 +289,7 @@ class Resolution:
                 kind = type_name(read_as)
                 alone = alone if kind in self._typed else kind
             if finishes.setdefault(kind, finish) is not finish:
-                raise ValueError(
+                raise UnfitValueError(
                     f"the union of {' and '.join(map(type_name, writer))} does not tell which of them "
                     "the reader converts: give both schemas the same logical types and defaults"
                 )

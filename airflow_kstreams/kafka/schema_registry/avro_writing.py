@@ -30,6 +30,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from fastavro.schema import parse_schema
 
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.hints.hidden_values import without_values
 
 #: A parsed schema of Avro: text, dict, or list of a union's branches.
 Schema = Any
@@ -382,7 +383,8 @@ def _without_type(value: dict[str, Any], known: set[str], name: str) -> dict[str
     """Return a record without the key that names its type; another key that the schema lacks is refused."""
     extra = sorted(str(key) for key in value if key not in known and key != TYPE_KEY)
     if extra:
-        raise MisfitError("the value", name, f"has more fields than the schema specifies: {', '.join(extra)}")
+        named = without_values(", ".join(extra), own="")
+        raise MisfitError("the value", name, f"has more fields than the schema specifies: {named}")
     if value.get(TYPE_KEY, name) != name:
         raise MisfitError("the value", name, f"and its {TYPE_KEY} names another record")
     return {key: item for key, item in value.items() if key != TYPE_KEY}

@@ -39,6 +39,8 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     unresolved_reference,
 )
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, SchemaRegistryUnavailableError
+from airflow_kstreams.streams.hints.hidden_values import UnfitValueError, shown_text
+from airflow_kstreams.streams.records.user_traceback import program_text
 from airflow_kstreams.streams.serde.base import Serde, Side
 
 if TYPE_CHECKING:
@@ -226,7 +228,7 @@ class BoundSerde:
         known = self._registry_fault(error)
         if known is not None:
             return known
-        return ValueError(
+        return UnfitValueError(
             f"a {type(value).__name__} is no value of {self._definition.id}: "
             f"{self._format.misfit(value, error)}"
         )
@@ -243,8 +245,8 @@ class BoundSerde:
             return fault
         if known is not None and fault is None:
             return known
-        reason = fault or json_schema_fault(error) or one_line(error).removeprefix("ValueError: ")
-        return ValueError(f"the bytes are no value of {self._definition.id}: {reason}")
+        reason = fault or json_schema_fault(error) or _said_without_values(error)
+        return UnfitValueError(f"the bytes are no value of {self._definition.id}: {reason}")
 
     def _schema_fault(self, data: bytes, error: Exception) -> str | KStreamsError | None:
         """Return the fault of the schema that bytes were written with, None if it has none.
@@ -302,6 +304,11 @@ class BoundSerde:
             )
         url = str(self._client.config().get("url", ""))
         return registry_fault(error, url=url, what=f"{self._definition.id} for the {self._where}")
+
+
+def _said_without_values(error: Exception) -> str:
+    text = shown_text(error, one_line(error), own=program_text(error))
+    return text.removeprefix("Unfit").removeprefix("ValueError: ")
 
 
 class _NotFramed(ValueError):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 
 from airflow_kstreams.kafka.schema_registry.references import missing_in_avro, missing_in_json_schema
+from airflow_kstreams.streams.hints.hidden_values import UnfitValueError, without_values
 from airflow_kstreams.streams.plan import decode_json
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ class ProtobufFormat(SchemaFormat):
             if written_as not in known:
                 found = _message_name(client, schema_id)
                 if found != name:
-                    raise ValueError(f"found a message {found}, expected {name}")
+                    raise UnfitValueError(f"found a message {found}, expected {name}")
                 known.add(written_as)
             return rest
 
@@ -375,6 +376,8 @@ def json_schema_fault(error: BaseException | None) -> str | None:
     if error is None or path is None:
         return json_schema_fault(error.__context__) if error is not None and error.__context__ else None
     rule = getattr(error, "validator", "")
+    names = map(str, getattr(error, "absolute_schema_path", ()))
+    path = without_values(path, own="\n".join(names))
     return f"{path} breaks the rule {rule}: {json.dumps(getattr(error, 'validator_value', None))[:200]}"
 
 
@@ -415,13 +418,15 @@ def _message_name(client: SchemaRegistryClient, schema_id: Any) -> str:
     else:
         schema = client.get_schema_by_guid(str(schema_id.guid), fmt="serialized")
     if schema.schema_type != "PROTOBUF":
-        raise ValueError(f"found a schema of type {schema.schema_type}, expected PROTOBUF")
+        raise UnfitValueError(f"found a schema of type {schema.schema_type}, expected PROTOBUF")
     file = FileDescriptorProto.FromString(base64.b64decode(schema.schema_str or ""))
     names = [file.package] if file.package else []
     messages: Any = file.message_type
     for index in schema_id.message_indexes:
         if index not in range(len(messages)):
-            raise ValueError(f"schema {schema_id.id} has no message at index {schema_id.message_indexes}")
+            raise UnfitValueError(
+                f"schema {schema_id.id} has no message at index {schema_id.message_indexes}"
+            )
         names.append(messages[index].name)
         messages = messages[index].nested_type
     return ".".join(names)

@@ -1,4 +1,8 @@
-"""Removes parts that may come from a record from texts of errors: logs must not hold data of users."""
+"""Removes parts that may come from a record from texts of errors: logs must not hold data of users.
+
+An error whose class has ``own_words`` is shown as it is: its text holds facts of the program alone (names of
+topics, stores and serdes, ids and rules of schemas, counts), and what others say without its values.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,27 @@ class UnfitResultError(ValueError):
     """A function of the user's gave an impossible number, which may be data and is not repeated."""
 
     own_words = True  # the text holds no data of a user's
+
+
+class UnfitValueError(ValueError):
+    """A serde does not take a value, or does not read bytes; its text says which rule they break."""
+
+    own_words = True  # texts of libraries in it are without values
+
+
+class UnfitTypeError(TypeError):
+    """A serde is given an object of a type that is not its own."""
+
+    own_words = True  # the text names types
+
+
+def shown_text(error: BaseException, text: str, *, own: str) -> str:
+    """Return an error's text as logs may hold it.
+
+    :param text: the error's text.
+    :param own: names and constants of the program, separated by line ends.
+    """
+    return text if getattr(error, "own_words", False) else without_values(text, own=own)
 
 
 def without_values(text: str, *, own: str) -> str:

@@ -22,7 +22,7 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.services import Encoding, Forward
-from airflow_kstreams.streams.hints.hidden_values import without_values
+from airflow_kstreams.streams.hints.hidden_values import shown_text
 from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, RefusedResultError, text_of
 from airflow_kstreams.streams.records.key_check import MovedKeyError
@@ -286,9 +286,8 @@ class ErrorHandling:
         text = text_of(error)
         log.debug("task %s: %s: %s", self._task_id, type(error).__name__, text)
         text = " ".join(text.split())
-        if not getattr(error, "own_words", False):  # those of this package say so
-            kind = "" if encoded is None else type(encoded[1]).__qualname__
-            text = without_values(text, own=f"{program_text(error)}\n{kind}")
+        kind = "" if encoded is None else type(encoded[1]).__qualname__
+        text = shown_text(error, text, own=f"{program_text(error)}\n{kind}")
         where = self._context.where()
         if encoded is not None:
             unfit = f"{encoded[0].unfit(encoded[1])}: "

@@ -20,6 +20,7 @@ import msgspec
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.function_checks import call_site
+from airflow_kstreams.streams.hints.hidden_values import UnfitTypeError, UnfitValueError, without_values
 from airflow_kstreams.streams.plan import json_decoder
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.type_variables import T
@@ -160,7 +161,7 @@ def _of_model(model: Any) -> Serde[Any]:
         try:
             return model.model_validate_json(data)
         except ValueError as error:
-            raise ValueError(f"the bytes hold no {name}: {_of_error(error)}") from None
+            raise UnfitValueError(f"the bytes hold no {name}: {_of_error(error)}") from None
 
     def encode(value: Any) -> bytes:
         return _encode(value.model_dump(mode="json", by_alias=True, warnings=False))
@@ -182,12 +183,12 @@ def _writing(
 
     def write(value: Any) -> bytes:
         if value.__class__ is not kind:
-            raise TypeError(f"serdes.of({name}) takes {name}, got {value.__class__.__name__}")
+            raise UnfitTypeError(f"serdes.of({name}) takes {name}, got {value.__class__.__name__}")
         data = encode(value)
         try:
             decode(data)
         except ValueError as error:
-            raise ValueError(f"serdes.of({name}) cannot write this {name}: {_of_error(error)}") from None
+            raise UnfitValueError(f"serdes.of({name}) cannot write this {name}: {_of_error(error)}") from None
         return data
 
     return write
@@ -218,6 +219,7 @@ def _of_error(error: ValueError) -> str:
     """Return a pydantic error's text on each field, without the values."""
     listed: Callable[..., list[dict[str, Any]]] | None = getattr(error, "errors", None)
     if listed is None:
-        return str(error)
+        return without_values(str(error), own="")
     found = listed(include_input=False, include_url=False, include_context=False)
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found)
+    text = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found)
+    return without_values(text, own="")

@@ -29,7 +29,7 @@ from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordEr
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
-from airflow_kstreams.streams.hints.hidden_values import without_values
+from airflow_kstreams.streams.hints.hidden_values import UnfitTypeError, shown_text
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.dead_letter_format import text_of
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
@@ -205,7 +205,7 @@ class OpenBatch:
         if "timestamp_ms" in names:
             times = returned.column("timestamp_ms")
             if not self._pa.types.is_integer(times.type) or times.null_count:
-                raise TypeError(
+                raise UnfitTypeError(
                     f"the function returned a column timestamp_ms of {times.type} with {times.null_count} "
                     "nulls, expected whole numbers, epoch milliseconds, without nulls"
                 )
@@ -217,8 +217,7 @@ class OpenBatch:
             topic, partition, offset = first.topic(), first.partition(), first.offset()
         since = f" that began with {topic}-{partition}@{offset}" if first is not None else ""
         text = " ".join(text_of(error).split())
-        if not getattr(error, "own_words", False):  # those of this package say so
-            text = without_values(text, own=program_text(error))
+        text = shown_text(error, text, own=program_text(error))
         place = failing_place(error)
         return RecordError(
             f"task {self._task_id}: map_batches failed for a batch of {rows} records{since} at node "

@@ -42,7 +42,7 @@ import msgspec
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError, StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.hints.hidden_values import without_values
+from airflow_kstreams.streams.hints.hidden_values import shown_text
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 
@@ -253,7 +253,7 @@ def _text_of(error: Exception, given: Any = None) -> str:
 
     :param given: the serde's argument, if that is an object.
     """
-    return f"{type(error).__name__}: {without_values(str(error), own=_type_name(given))}"
+    return f"{type(error).__name__}: {shown_text(error, str(error), own=_type_name(given))}"
 
 
 def _type_name(value: Any) -> str:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
+from airflow_kstreams.streams.hints.hidden_values import UnfitValueError, shown_text
 from airflow_kstreams.streams.kstream.operators.function_kinds import unfit_name
 from airflow_kstreams.streams.kstream.operators.table_emitter import Entry, handed_out, write_copy
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
@@ -188,7 +189,7 @@ class GlobalTableJoin:
         try:
             return self.global_table.value_serde.deserialize(data)
         except Exception as error:
-            raise ValueError(
+            raise UnfitValueError(
                 f"the entry that it names in the global table of {self.global_table.topic!r} cannot be read: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {shown_text(error, str(error), own='')}"
             ) from error
