@@ -33,6 +33,8 @@ from airflow_kstreams.batch.protocol.topics import internal_settings, refuse_oth
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.begin.freeze import find_lost_slice, find_unfit
 from airflow_kstreams.batch.run.begin.groundwork import find_vanished
+from airflow_kstreams.batch.run.begin.left_unread import refuse_unread
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
@@ -63,6 +65,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
         yield from _state(facts, now_ms=seen.clock.now_ms())
         yield from _members(seen)
         yield from _foreign_topics(seen, reader, facts)
+        yield from _left_unread(seen, facts)
         found = _losses(seen, reader, facts)
         again = read()
         if found.level is Level.ERROR and again != facts:
@@ -132,6 +135,23 @@ def _foreign_topics(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> It
         refuse_foreign(neighbours, seen.plan, found, known_topics(facts))
     except TopologyError as refused:
         yield error("topics", refused.cause, refused.fix)
+
+
+def _left_unread(seen: DoctorView, facts: RunFacts) -> Iterator[Finding]:
+    """Find records between subtopologies that the topology would leave behind. A slice under way is worked on
+    to its end first, and a continuous run that still works reads them itself.
+    """
+    check = "records between subtopologies"
+    if facts.under_way is not None:
+        return
+    with closing(CoordinatorSession(seen.cluster, seen.subject.settings, clock=seen.clock)) as session:
+        try:
+            refuse_unread(session, seen.plan, facts)
+        except TopologyError as refused:
+            found = error if facts.ledger.held_lease is None else warning
+            yield found(check, refused.cause, refused.fix)
+        else:
+            yield ok(check, "each topic that holds unread ones is read by the topology")
 
 
 def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
+from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.reset_scene import ResetScene
+from tests.unit.batch.run.test_unread_records import APP, Scene, changed, new_code, old_code
 
 
-def _found(scene: ResetScene, check: str, application_id: str) -> list[Finding]:
+def _found(kafka: InMemoryKafka, topology: Topology, check: str, application_id: str = APP) -> list[Finding]:
     settings = ApplicationSettings.parse(application_id, {})
-    subject = Subject(plan=scene.topology.plan(application_id), settings=settings)
-    return [found for found in diagnose(scene.kafka, subject, clock=scene.clock) if found.check == check]
+    subject = Subject(plan=topology.plan(application_id), settings=settings)
+    return [found for found in diagnose(kafka, subject, clock=kafka.clock) if found.check == check]
 
 
 @pytest.mark.promise("misspelt-applications-are-refused")
@@ -22,10 +25,43 @@ def test_id_that_may_be_misspelt_is_warned_of_and_a_new_one_is_said() -> None:
     scene.send("a")
     scene.run("one")
 
-    assert not _found(scene, "application", "app")
-    (misspelt,) = _found(scene, "application", "apq")
+    assert not _found(scene.kafka, scene.topology, "application", "app")
+    (misspelt,) = _found(scene.kafka, scene.topology, "application", "apq")
     assert misspelt.level is Level.WARNING
     assert misspelt.text.startswith("no run of application 'apq' has begun on this cluster")
     assert misspelt.fix.endswith("else correct --application-id (did you mean 'app'?)")
-    (new,) = _found(scene, "application", "orders")
+    (new,) = _found(scene.kafka, scene.topology, "application", "orders")
     assert (new.level, new.fix) == (Level.OK, "")
+
+
+UNREAD = "records between subtopologies"
+
+
+@changed
+@pytest.mark.promise("records-between-are-not-left-behind")
+def test_records_that_the_new_code_would_leave_are_found_before_it_is_deployed(
+    code: Topology, left: set[str]
+) -> None:
+    scene = Scene()
+    scene.send()
+    scene.half_a_run()
+    (finding,) = _found(scene.kafka, code, UNREAD)
+    refused = scene.refused(code)
+
+    assert (finding.level, finding.text, finding.fix) == (Level.ERROR, refused.cause, refused.fix)
+    assert all(f"5 in {topic}" in finding.text for topic in left)
+    assert [found.level for found in _found(scene.kafka, old_code(), UNREAD)] == [Level.OK]
+    scene.give_up(refused)
+    assert [found.level for found in _found(scene.kafka, code, UNREAD)] == [Level.OK]
+
+
+@pytest.mark.promise("records-between-are-not-left-behind")
+def test_records_that_a_continuous_run_is_to_read_are_a_warning() -> None:
+    scene = Scene()
+    scene.send()
+    scene.half_a_run()
+    running = scene.app(old_code()).run_continuously("on")
+    assert [found.level for found in _found(scene.kafka, new_code(), UNREAD)] == [Level.WARNING]
+    running.rounds(20)
+    assert [found.level for found in _found(scene.kafka, new_code(), UNREAD)] == [Level.OK]
+    running.stop()
