@@ -2,16 +2,21 @@
 producer, a log cleaner, catch-ups and commands that give an expansion up go on side by side, on the world of
 the other seeds, and processes die or meet faults at port calls.
 
+Producers come to know new partitions at once or later. So an expansion may have to wait while runs forget
+keys that are copied, and the log cleaner takes what says that they are forgotten. Then the copy goes on, or
+it is given up, beside a run or not, and begins again.
+
 The oracle is the producer's own memory. A key's values since it was last forgotten come out in the order in
-which they were sent, each of them once, and lie with the processor that has the key in the end.
+which they were sent, each of them once, under the latest date among them, and lie with the processor that has
+the key in the end.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from airflow_kstreams.batch.expand.processor_expansion import (
     CatchUpOptions,
@@ -22,6 +27,7 @@ from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RunBusyError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 from tests.simulation.airflow import DagRun, RunFailedError, Scheduler
@@ -38,11 +44,15 @@ CHANGELOG = f"{APP}-listed-changelog"
 KEYS = [f"k{number}" for number in range(8)]
 #: Instead of a value: what there is of its key is forgotten.
 FORGET = -1
+#: How far the dates of records are apart that are sent one after the other, at most, milliseconds.
+_DISORDER_MS = 40
 #: Rare states that seeds must come to.
 STATES = (
     "a catch-up came to its end",
     "a run ended beside what expands",
     "a run took an expansion over",
+    "an expansion waited, and keys of it were forgotten",
+    "an expansion began again after it was given up",
     "an expansion waited until deletions may have been gone",
     "an expansion was given up",
     "an expansion was not given up, for a run was at work",
@@ -50,6 +60,15 @@ STATES = (
 )
 #: Longer than half of the time for which changelogs keep deletions.
 _STALE_SECONDS = 4 * 86_400
+#: Where a command that gives an expansion up is held up while a run begins: a call, and its number in the
+#: process. A run that takes over before it claims a source, its second id, is seen in the ledger alone.
+_HOLD_UP = (
+    *3 * (("writer.init_transactions", 2),),
+    ("reader.committed", 2),
+    ("writer.send_offsets", 1),
+    ("writer.commit", 1),
+    ("writer.commit", 2),
+)
 _TRIES = 25
 _DRAINS = 12
 
@@ -92,6 +111,28 @@ def simulate_expansions(seed: int, *, trace: Trace | None = None) -> Outcome:
     return outcome
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The values of a key since it was forgotten.
+
+    :param time_ms: the latest date among those of their records, and of the one that forgot them.
+    """
+
+    values: tuple[int, ...] = ()
+    time_ms: int = 0
+
+    @classmethod
+    def of(cls, record: Record) -> _Row:
+        """Read what came out, or is kept."""
+        value = record.value()
+        return cls(() if value is None else tuple(serdes.json().deserialize(value)), record.timestamp()[1])
+
+    def then(self, value: int, time_ms: int) -> _Row:
+        """Return the row after one more record."""
+        newest_ms = max(self.time_ms, time_ms) if self.values else time_ms
+        return _Row(() if value == FORGET else (*self.values, value), newest_ms)
+
+
 class _Growing:
     """The processes of one seed."""
 
@@ -117,6 +158,7 @@ class _Growing:
                 "autostop.at": "eol",
                 "processing.guarantee": "exactly_once",
                 "commit.interval.ms": self._random.choice((1, 5_000)),
+                "acceptable.recovery.lag": self._random.choice((0, 3, 10_000)),
                 "initial.partitions": f"in={self._first}",
                 "transaction.timeout.ms": 10_000,
                 "lease.ms": 10_000,
@@ -130,8 +172,10 @@ class _Growing:
             injector=self.injector,
             separate_finish=self._random.random() < 0.5,
         )
-        self._sent: dict[str, list[list[int]]] = {key: [[]] for key in KEYS}
-        self._value = self._runs = self._processors_left = 0
+        self._sent: dict[str, list[_Row]] = {key: [_Row()] for key in KEYS}
+        self._value = self._runs = self._wanted = self._processors_left = 0
+        self._used = KEYS
+        self._forgets, self._copied, self._given_up = 0.2, False, False
         self._beside: list[Process] = []
         self.reached: set[str] = set()
 
@@ -153,18 +197,26 @@ class _Growing:
                 plan.append(PlannedFault(call=call, fault=fault, number=random.randint(1, 30), role=role))
         return plan
 
+    def _hold_up(self, process: Process) -> PlannedFault:
+        """Return a fault of a process that gives an expansion up: mostly a run can begin meanwhile."""
+        begun = PlannedFault(call="", fault=Fault.DELAY, number=0, fired=True, process=process)
+        call, number = self._random.choice(_HOLD_UP)
+        fault = self._random.choice((Fault.DELAY, Fault.DELAY, Fault.ZOMBIE, Fault.CRASH_AFTER))
+        return PlannedFault(call=call, fault=fault, number=number, after=begun)
+
     def main(self) -> None:
         """Let runs follow each other, with what expands beside them and between them."""
         self._send(16)
         self._run()
-        self._grow()
+        self._grow(known=True)
         self._send(16)
         self._run()
-        for _ in range(self._random.randint(3, 6)):
-            self._step()
-        for process in self._beside:
-            process.wait()
-        self._beside.clear()
+        for _ in range(self._random.randint(4, 7)):
+            act = self._random.choice(
+                (self._step, self._step, self._step, self._forget_meanwhile, self._give_up_beside)
+            )
+            act()
+        self._wait()
         for _ in range(_DRAINS):
             before = self._ended
             self._run()
@@ -176,24 +228,82 @@ class _Growing:
     def _step(self) -> None:
         """Let something happen beside a run, or between two."""
         random = self._random
-        what = random.choice(("catch-up", "catch-up", "catch-up", "abort", "both", "nothing"))
-        if random.random() < 0.25 and len(self._kafka.partitions("in")) < 6:
+        what = random.choice(("catch-up", "catch-up", "abort", "both", "nothing"))
+        partitions = len(self._kafka.partitions("in"))
+        full = partitions == self._processors
+        if random.random() < (0.8 if full else 0.2) and partitions < 8:
             self._grow()
-        if random.random() < 0.2 and not any(process.ending is None for process in self._beside):
-            self._note("an expansion waited until deletions may have been gone")
-            self._world.sleep(_STALE_SECONDS)
-            self._kafka.compact(CHANGELOG, drop_tombstones=True)
+        elif random.random() < 0.4:
+            self._switch()
+        if random.random() < 0.35 and not any(process.ending is None for process in self._beside):
+            self._clean()
+        self._forgets = random.choice((0.2, 0.8))
+        self._used = random.sample(KEYS, random.choice((2, 4, 8)))
         if what in ("catch-up", "both"):
-            self._beside.append(self._start("catch-up", self._catch_up))
+            self._begin("catch-up", wait=random.random() < 0.6)
         if what in ("abort", "both"):
-            self._beside.append(self._start("abort", self._give_up))
-        if random.random() < 0.5:
-            # Between runs: what expands ends first.
-            for process in self._beside:
-                process.wait()
+            self._begin("abort", wait=random.random() < 0.5)
         self._send(random.randint(4, 12))
         self._beside.append(self._start("producer", self._keep_writing))
         self._run()
+
+    def _forget_meanwhile(self) -> None:
+        """Let an expansion wait for producers while what it has copied is forgotten, and deletions go."""
+        self._wait()
+        if self._count == len(self._kafka.partitions("in")):
+            self._grow(known=False)
+        self._wanted = len(self._kafka.partitions("in"))
+        self._act(forgets=0.1)
+        self._begin("catch-up")
+        if self._random.random() < 0.4:
+            self._begin("abort")
+        self._act(forgets=0.9, records=12)
+        self._clean()
+        self._switch()
+        for _ in range(3):
+            self._begin("catch-up", wait=self._random.random() < 0.9)
+            self._act(forgets=0.2, used=self._random.choice((2, 4, 8)))
+
+    def _give_up_beside(self) -> None:
+        """Let a run begin while an expansion that it could take over is given up."""
+        self._wait()
+        self._switch()
+        if len(self._kafka.partitions("in")) == self._processors:
+            self._grow(known=True)
+        self._wanted = self._processors + 1
+        for _ in range(2):
+            self._act(forgets=0.1, records=24)
+        self._begin("catch-up")
+        self._begin("abort", wait=False)
+        self._world.sleep(self._random.choice((0.05, 0.3, 1.0, 4.0)))
+        self._act(forgets=0.1)
+
+    def _act(self, *, forgets: float, records: int = 8, used: int = len(KEYS)) -> None:
+        """Let a run read what is sent now.
+
+        :param used: how many of the keys it is of.
+        """
+        self._forgets, self._used = forgets, self._random.sample(KEYS, used)
+        self._send(records)
+        self._run()
+
+    def _clean(self) -> None:
+        """Let so much time pass that deletions may be gone, and the log cleaner run."""
+        self._note("an expansion waited until deletions may have been gone")
+        self._world.sleep(_STALE_SECONDS * self._random.randint(1, 2))
+        self._kafka.compact(CHANGELOG, drop_tombstones=True)
+
+    def _begin(self, role: str, *, wait: bool = True) -> None:
+        body = self._catch_up if role == "catch-up" else self._give_up
+        self._beside.append(self._start(role, body))
+        if wait:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for what goes on beside runs to end."""
+        for process in self._beside:
+            process.wait()
+        self._beside.clear()
 
     def _start(self, role: str, body: Callable[[Process], None]) -> Process:
         """Start a process that does something until it is through, by other processes if it dies."""
@@ -215,10 +325,12 @@ class _Growing:
 
     def _catch_up(self, process: Process) -> None:
         cluster, before = self.injector.cluster(process), self._processors
-        count = before + self._random.randint(1, 2)
+        most = max(before + 1, len(self._kafka.partitions("in")))
+        if self._wanted <= before or self._random.random() < 0.1:
+            self._wanted = min(before + self._random.randint(1, 2), most)
         try:
             with ProcessorExpansion(
-                cluster, self._settings, subtopology=None, count=count, clock=process.clock
+                cluster, self._settings, subtopology=None, count=self._wanted, clock=process.clock
             ) as tool:
                 rate = self._random.choice((None, 3.0))
                 tool.run(CatchUpOptions(follow=False, rate=rate, parallel=2))
@@ -226,8 +338,13 @@ class _Growing:
             self._note("an expansion was refused")
             return
         self._note("a catch-up came to its end")
+        if self._given_up:
+            self._note("an expansion began again after it was given up")
+        self._copied, self._given_up = True, False
 
     def _give_up(self, process: Process) -> None:
+        if self._random.random() < 0.7:
+            self.injector.plan.append(self._hold_up(process))
         try:
             given_up = give_up_expansions(self.injector.cluster(process), self._settings, clock=process.clock)
         except RunBusyError:
@@ -235,6 +352,7 @@ class _Growing:
             return
         if given_up:
             self._note("an expansion was given up")
+            self._copied, self._given_up, self._wanted = False, True, 0
 
     def _run(self) -> None:
         before = self._processors if self._runs else 0
@@ -242,25 +360,34 @@ class _Growing:
         self._scheduler.dag_run(DagRun(run_id=f"run-{self._runs}"))
         if before and self._processors > before:
             self._note("a run took an expansion over")
+            self._copied = False
+        elif self._copied and self._forgets > 0.5:
+            self._note("an expansion waited, and keys of it were forgotten")
         if any(process.ending is None for process in self._beside):
             self._note("a run ended beside what expands")
 
-    def _grow(self) -> None:
+    def _grow(self, *, known: bool | None = None) -> None:
+        """Add partitions, which producers know at once or later; None: the seed says which."""
         count = len(self._kafka.partitions("in")) + self._random.randint(1, 2)
         self._kafka.add_partitions("in", count)
-        # Producers acknowledge before they switch.
-        self._count = count
+        if self._random.random() < 0.5 if known is None else known:
+            self._switch()
+
+    def _switch(self) -> None:
+        """Let producers come to know the partitions that there are. They acknowledge before they switch."""
+        self._count = len(self._kafka.partitions("in"))
 
     def _send(self, number: int) -> None:
         for _ in range(number):
-            key = self._random.choice(KEYS)
+            key = self._random.choice(self._used)
             self._value += 1
-            value = self._value if self._random.random() < 0.8 else FORGET
+            value = FORGET if self._random.random() < self._forgets else self._value
             at = partition_of_key(key.encode(), self._first, self._count)
-            self._kafka.append("in", b"%d" % value, key.encode(), partition=at, timestamp_ms=self._value)
-            since = self._sent[key]
-            if value != FORGET or since[-1]:
-                since.append([] if value == FORGET else [*since[-1], value])
+            time_ms = self._value + self._random.randint(0, _DISORDER_MS)
+            self._kafka.append("in", b"%d" % value, key.encode(), partition=at, timestamp_ms=time_ms)
+            rows = self._sent[key]
+            if value != FORGET or rows[-1].values:
+                rows.append(rows[-1].then(value, time_ms))
 
     def _keep_writing(self, process: Process) -> None:
         for _ in range(self._random.randint(0, 6)):
@@ -287,22 +414,27 @@ class _Growing:
 
         :raises ViolationError: they differ.
         """
-        decode = serdes.json().deserialize
-        given: dict[str, list[Any]] = {key: [[]] for key in KEYS}
+        given: dict[str, list[_Row]] = {key: [_Row()] for key in KEYS}
         for record in self._kafka.records("out"):
-            given[(record.key() or b"").decode()].append(decode(record.value() or b"[]"))
+            given[_key(record)].append(_Row.of(record))
         for key in KEYS:
             if given[key] != self._sent[key]:
                 raise ViolationError(
                     f"{key}: {given[key][-3:]} came out last, expected {self._sent[key][-3:]}"
                 )
-        kept: dict[tuple[int, str], Any] = {}
+        kept: dict[tuple[int, str], _Row] = {}
         for record in self._kafka.records(CHANGELOG):
-            value = record.value()
-            kept[record.partition(), (record.key() or b"").decode()] = [] if value is None else decode(value)
+            kept[record.partition(), _key(record)] = _Row.of(record)
         for key in KEYS:
-            home = partition_of_key(key.encode(), self._first, self._processors_left)
-            if kept.get((home, key), []) != self._sent[key][-1]:
-                raise ViolationError(
-                    f"{key}: processor {home} keeps {kept.get((home, key))}, expected {self._sent[key][-1]}"
-                )
+            home, sent = (
+                partition_of_key(key.encode(), self._first, self._processors_left),
+                self._sent[key][-1],
+            )
+            found = kept.get((home, key), _Row())
+            # What is forgotten is kept under no date.
+            if found.values != sent.values or (sent.values and found != sent):
+                raise ViolationError(f"{key}: processor {home} keeps {found}, expected {sent}")
+
+
+def _key(record: Record) -> str:
+    return (record.key() or b"").decode()
