@@ -151,11 +151,20 @@ def _texts(expression: ast.expr) -> Iterator[str]:
         yield from chain(_texts(expression.body), _texts(expression.orelse))
     elif isinstance(expression, ast.BoolOp):
         yield from chain.from_iterable(map(_texts, expression.values))
-    elif _is_fix(expression) or (isinstance(expression, ast.Attribute) and expression.attr.endswith("fix")):
+    elif _hands_on(expression):
         return
     else:
         text = _text(expression)
         yield from [text] if text else []
+
+
+def _hands_on(expression: ast.expr) -> bool:
+    """Say whether an expression gives what another place gave: ``error.fix``, ``report.get("fix")``."""
+    return (
+        _is_fix(expression)
+        or (isinstance(expression, ast.Attribute) and expression.attr.endswith("fix"))
+        or (isinstance(expression, ast.Call) and "'fix'" in ast.unparse(expression))
+    )
 
 
 def _text(expression: ast.expr) -> str:

@@ -416,8 +416,8 @@ class StreamTask:
     def _become(self, state: Lifecycle) -> None:
         if state not in _TRANSITIONS[self.state]:
             raise TaskStateError(
-                f"task {self.task_id} is {self.state.value} and cannot become {state.value}",
-                fix="report this: the engine took a step of the task out of order",
+                f"task {self.task_id} is {self.state.value} and cannot become {state.value}: "
+                "airflow-kstreams took a step of the task out of order, which is to be reported",
                 task_id=str(self.task_id),
             )
         self.state = state
@@ -426,8 +426,8 @@ class StreamTask:
         if self.state not in states:
             raise TaskStateError(
                 f"task {self.task_id} is {self.state.value}, and this step needs one that is "
-                f"{' or '.join(state.value for state in states)}",
-                fix="report this: the engine took a step of the task out of order",
+                f"{' or '.join(state.value for state in states)}: airflow-kstreams took a step of the task "
+                "out of order, which is to be reported",
                 task_id=str(self.task_id),
             )
 

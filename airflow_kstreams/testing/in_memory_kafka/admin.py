@@ -133,7 +133,6 @@ class InMemoryAdmin:
                 raise KafkaClientError(
                     f"deleting records of {partition}: offset {offset} lies beyond the log's end "
                     f"{log.high_watermark}",
-                    fix="see the cause",
                     code="OFFSET_OUT_OF_RANGE",
                 )
             log.delete_before(offset)

@@ -119,8 +119,7 @@ class InMemoryReader:
             raise KafkaClientError(
                 f"reading {partition}@{position}: the position to read from is not in the log, which holds "
                 f"[{log.start}, {log.high_watermark})",
-                fix="records were deleted, or the topic was created again: restore it, or accept that with "
-                "airflow-kstreams reset",
+                fix="assign the reader an offset that the log holds, or its end",
                 code="_AUTO_OFFSET_RESET",
             )
         if limit == 0:

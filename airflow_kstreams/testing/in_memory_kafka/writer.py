@@ -355,7 +355,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
             self._suspect = True
             raise TransactionAbortedError(
                 f"{what}: the transaction of {self.transactional_id} must be aborted: {refusal}",
-                fix="nothing: the task aborts and resumes from its committed offsets",
+                fix="commit fewer, or less with them",
                 task_id=self.transactional_id,
             )
         self._guarded(what, lambda: self._awaited(lambda: coordinator.add_offsets(claim, group, found)))
@@ -468,7 +468,6 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
         self._suspect = True
         return KafkaClientError(
             f"{what} of {self.transactional_id}: not in a state to do so",
-            fix="see the cause; a retry helps when the broker was only busy",
             code="_STATE",
         )
 

@@ -43,6 +43,7 @@ def test_walk_names_one_remedy() -> None:
         ("def say(what, fix):\n    pass\ndef f():\n    say('broken', 'mend it')", ["m.f: mend it"]),
         ("def f(error):\n    raise E(fix=error.fix)", []),
         ("def f(error):\n    raise E('cause')", []),
+        ("def f(report):\n    raise E('cause', fix=str(report.get('fix', '')))", []),
     ],
 )
 def test_remedies_are_read_from_the_source(source: str, texts: list[str]) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
+
+import pytest
 
 from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions
 from airflow_kstreams.streams.errors import AccessDeniedError
@@ -10,6 +13,7 @@ from airflow_kstreams.streams.naming.permissions import (
     Resource,
     transactional_permission,
 )
+from tests.support.kafka.printed_commands import printed_commands
 
 
 def topic(operation: Operation, name: str = "orders") -> Permission:
@@ -62,3 +66,41 @@ def test_error_survives_pickling_when_it_crosses_processes() -> None:
     assert "this user needs the permission Write on transactional id app-*" in copy.cause
     assert "--allow-principal User:NAME" in copy.fix
     assert "--transactional-id app- --resource-pattern-type prefixed" in copy.fix
+
+
+def granted_by(error: AccessDeniedError) -> list[Permission]:
+    """Return what the command that an error prints grants its user."""
+    arguments, _ = printed_commands(error.fix)
+    assert arguments[0] == "kafka-acls.sh"
+    assert "--add" in arguments
+    option = dict(pairwise(arguments))
+    assert option["--allow-principal"] == "User:carol"
+    prefixed = option.get("--resource-pattern-type") == "prefixed"
+    return [
+        Permission(
+            operation=Operation(option["--operation"]),
+            resource=resource,
+            name=option[f"--{resource}"],
+            prefixed=prefixed,
+        )
+        for resource in Resource
+        if f"--{resource}" in option
+    ]
+
+
+@pytest.mark.remedy("errors.AccessDeniedError.__init__")
+@pytest.mark.parametrize(
+    "needed",
+    [
+        topic(Operation.READ),
+        topic(Operation.CREATE),
+        transactional_permission("app"),
+        Permission(operation=Operation.READ, resource=Resource.GROUP, name="app"),
+    ],
+    ids=str,
+)
+def test_command_that_the_error_prints_grants_what_is_missing(needed: Permission) -> None:
+    name = f"{needed.name}0_3" if needed.prefixed else needed.name
+    (granted,) = granted_by(denied(needed))
+    assert granted.covers(needed.operation, needed.resource, name)
+    assert not granted.covers(needed.operation, needed.resource, "other")

@@ -9,7 +9,8 @@ import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.testing import TopologyTestDriver
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.remedies import walked
 from tests.support.topology.as_told import built
 
@@ -219,6 +220,192 @@ USES = [
         1,
     ),
 ]
+
+
+# == Kafka in memory
+
+IN = TopicPartition("in", 0)
+OFFSETS = {IN: CommittedOffset(1, "read")}
+
+
+def kafka(**configs: str) -> InMemoryKafka:
+    made = InMemoryKafka(clock=ManualClock(now_ms=1_000))
+    made.create_topic("in")
+    made.append("in", b"1", b"a", timestamp_ms=1)
+    if configs:
+        made.configure_broker(**configs)
+    return made
+
+
+def writing(on: InMemoryKafka, offsets: Any = OFFSETS, **options: Any) -> Any:
+    """Return a writer in a transaction with a record and offsets."""
+    writer: Any = on.writer(transactional_id="task", **options)
+    writer.init_transactions()
+    writer.begin()
+    writer.produce("in", b"2", b"b", 0, 2)
+    writer.send_offsets(offsets, on.reader(group_id="app"))
+    return writer
+
+
+def committed(on: InMemoryKafka, offsets: Any = OFFSETS, **options: Any) -> Any:
+    """Return the values of ``in``, and the offset of a group, after a transaction."""
+    writing(on, offsets, **options).commit()
+    return on.values("in"), on.reader(group_id="app").committed([IN])[IN].offset
+
+
+def read(on: InMemoryKafka, offset: int) -> Any:
+    reader = on.reader(group_id="app")
+    reader.assign({IN: offset})
+    return [each.value() for each in reader.poll(max_records=9, timeout_seconds=0).records.get(IN, ())]
+
+
+BOTH = [b"1", b"2"], 1
+LONG = {IN: CommittedOffset(1, "x" * 5_000)}
+
+
+def fenced(on: InMemoryKafka) -> Any:
+    """Have a newer attempt claim the id of a writer, which goes on."""
+    older = writing(on)
+    newer = writing(on)
+    with pytest.raises(KStreamsError):
+        older.commit()
+    return newer
+
+
+def timed_out(on: InMemoryKafka) -> Any:
+    older = writing(on)
+    on.time_out_transaction("task")
+    return older
+
+
+def closed(transactional_id: str | None) -> Any:
+    writer: Any = kafka().writer(transactional_id=transactional_id)
+    writer.close()
+    writer.flush()
+
+
+def written(on: InMemoryKafka) -> Any:
+    writer: Any = on.writer(transactional_id=None)
+    writer.produce("in", b"2", b"b", 0, 2)
+    writer.flush()
+    return on.values("in")
+
+
+def suspect(on: InMemoryKafka) -> Any:
+    """Have the connections close while a writer has nothing open."""
+    writer = writing(on)
+    writer.commit()
+    on.restart()
+    return writer
+
+
+def committed_outside(offsets: Any) -> Any:
+    reader = kafka().reader(group_id="app")
+    reader.commit(offsets)
+    return reader.committed([IN])[IN].offset
+
+
+def pending(on: InMemoryKafka) -> Any:
+    """Ask for offsets of which an open transaction may commit others."""
+    return on.reader(group_id="app").committed([IN])[IN].offset
+
+
+def left_open() -> tuple[Any, InMemoryKafka]:
+    on = kafka()
+    return writing(on), on
+
+
+def expired() -> InMemoryKafka:
+    on = kafka()
+    on.append("in", b"2", b"b", timestamp_ms=2)
+    on.expire({IN: 1})
+    return on
+
+
+def given_partitions(count: int) -> Any:
+    on = kafka()
+    on.admin().create_partitions("in", 4)
+    on.admin().create_partitions("in", count)
+    return len(on.partitions("in"))
+
+
+KAFKA = [
+    walked(
+        "broker.missing",
+        lambda: kafka().admin().start_offsets([TopicPartition("inn", 0)]),
+        lambda: kafka().admin().start_offsets([IN])[IN],
+        0,
+    ),
+    walked("broker.Broker.grow", lambda: given_partitions(3), lambda: given_partitions(4), 4),
+    walked(
+        "broker.Broker.commit_offsets", lambda: committed_outside(LONG), lambda: committed_outside(OFFSETS), 1
+    ),
+    walked(
+        "broker.Broker.until",
+        lambda: pending(left_open()[1]),
+        lambda: ended(*left_open()),
+        1,
+    ),
+    walked("reader.InMemoryReader._advance", lambda: read(expired(), 0), lambda: read(expired(), 1), [b"2"]),
+    walked("reader.InMemoryReader._advance", lambda: read(expired(), 9), lambda: read(expired(), 2), []),
+    walked(
+        "writer.InMemoryTransactionalWriter._add_offsets",
+        lambda: committed(kafka(), LONG),
+        lambda: committed(kafka()),
+        BOTH,
+    ),
+    walked(
+        "writer.InMemoryTransactionalWriter._fencing",
+        lambda: timed_out(kafka()).commit(),
+        lambda: after(fenced),
+        BOTH,
+    ),
+    walked(
+        "writer.InMemoryTransactionalWriter.begin",
+        lambda: suspect(kafka()).begin(),
+        lambda: committed_by_another(),
+        ([b"1", b"2", b"2"], 1),
+    ),
+    walked(
+        "writer.InMemoryTransactionalWriter.init_transactions",
+        lambda: committed(kafka(transaction_max_timeout_ms="60000"), transaction_timeout_ms=90_000),
+        lambda: committed(kafka(transaction_max_timeout_ms="60000"), transaction_timeout_ms=60_000),
+        BOTH,
+    ),
+    walked(
+        "writer.InMemoryIdempotentWriter._refuse_closed",
+        lambda: closed(None),
+        lambda: written(kafka()),
+        BOTH[0],
+    ),
+]
+
+
+def ended(writer: Any, on: InMemoryKafka) -> Any:
+    assert on.hanging_transactions() == ["task"]
+    writer.commit()
+    return pending(on)
+
+
+def after(make: Callable[[InMemoryKafka], Any]) -> Any:
+    on = kafka()
+    make(on).commit()
+    return on.values("in"), pending(on)
+
+
+def committed_by_another() -> Any:
+    on = kafka()
+    suspect(on)
+    return committed(on)
+
+
+@pytest.mark.parametrize(("fault", "told", "wanted"), KAFKA)
+def test_kafka_in_memory_is_used_as_the_error_says(
+    fault: Callable[[], object], told: Callable[[], object], wanted: object
+) -> None:
+    with pytest.raises(KStreamsError):
+        fault()
+    assert told() == wanted
 
 
 def builder() -> Any:

@@ -160,11 +160,15 @@ def test_subtopology_is_refused_when_what_it_reads_is_not_done(scene: ResetScene
     assert executors.ran == []
 
 
+@pytest.mark.remedy("plan.refuse_unknown_subtopology")
 def test_subtopology_is_refused_by_name_when_there_is_none(scene: ResetScene) -> None:
     with pytest.raises(ConfigError, match="no subtopology 7") as caught:
         drive(scene, InProcess(scene=scene), "r1", 7)
     assert "0, 1, 2" in caught.value.fix
     assert scene.ledger.lease is None, "nothing has begun"
+    executors = InProcess(scene=scene)
+    drive(scene, executors, "r1", 0)
+    assert executors.ran == ["r1: 0_0"]
 
 
 def test_whole_of_an_unfinished_run_comes_first_when_the_next_one_begins(scene: ResetScene) -> None:

@@ -44,6 +44,7 @@ from airflow_kstreams.streams.kstream.operators.function_kinds import PEEK
 from airflow_kstreams.streams.kstream.operators.stateless import Stateless
 from airflow_kstreams.streams.serde.base import Side
 from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.remedies import walked
 
 
 def _operators() -> Iterator[type]:
@@ -319,3 +320,34 @@ def test_operator_is_returned_as_it_is_when_there_is_nothing_to_bind() -> None:
     plain = StoreSpec(name="n", key_serde=serdes.string(), value_serde=serdes.json())
     for operator in (KeyFold(fold=counting(), store=plain), Stateless(kind=PEEK, function=print)):
         assert bound_operator(operator, {"n": bound_to("t", plain)}, str) is operator
+
+
+@pytest.mark.parametrize(
+    ("does", "wrong", "right"),
+    [
+        walked(
+            "node_context.BoundNodeContext._go_by_stream_time",
+            "timer",
+            OperatorTraits(),
+            OperatorTraits(held_back_ms=0),
+        ),
+        walked(
+            "node_context.BoundNodeContext._contradiction",
+            "commits",
+            OperatorTraits(),
+            OperatorTraits(asks_for_commits=True),
+        ),
+        walked(
+            "node_context.BoundNodeContext._contradiction",
+            "nothing",
+            OperatorTraits(calls=CallOptions()),
+            OperatorTraits(),
+        ),
+    ],
+)
+def test_operator_is_bound_when_its_traits_are_corrected_as_the_error_says(
+    does: str, wrong: OperatorTraits, right: OperatorTraits
+) -> None:
+    with pytest.raises(TopologyError):
+        _bind(Untold(does=does, traits=wrong))
+    _bind(Untold(does=does, traits=right))

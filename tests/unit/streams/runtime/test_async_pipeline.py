@@ -13,6 +13,7 @@ from airflow_kstreams.streams import (
     ProcessorContext,
     ProcessorRecord,
     RetryPolicy,
+    StoreSpec,
     Topology,
     TopologyError,
     serdes,
@@ -25,6 +26,7 @@ from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeli
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.records import FakeRecord
 
 IN = TopicPartition("in", 0)
@@ -32,6 +34,10 @@ IN = TopicPartition("in", 0)
 
 async def never_run(value: Any) -> Any:
     raise AssertionError("the caller runs no function")
+
+
+async def same(value: Any) -> Any:
+    return value
 
 
 class HandCaller:
@@ -226,16 +232,29 @@ def test_records_and_retries_go_on_when_a_timer_asks_for_a_commit_at_every_turn(
     assert 1 in scene.caller.started, "the parked record is called again"
 
 
-def beside_a_table_above_a_call() -> Topology:
+def beside_a_table_above_a_call(
+    ask: Any = never_run, *, cached: bool = True, above: bool = False
+) -> Topology:
+    """A table, with a call below it, beside a call below which a commit is asked for.
+
+    :param ask: the function of both calls.
+    :param cached: whether the table emits at commit points.
+    :param above: whether the commit is asked for above both calls instead.
+    """
     made = builder()
     stream = made.stream("in")
-    counts = stream.group_by_key().count(store="counts").to_stream().map_values(lambda n: f"count {n}")
-    counts.map_values_async(never_run).send_to("counts", value_serde=serdes.json())
-    asked = stream.map_values_async(never_run).process(AskingToCommit)
+    store = StoreSpec(name="counts", key_serde=serdes.string(), value_serde=serdes.int64(), cached=cached)
+    counts = stream.group_by_key().count(store=store).to_stream().map_values(lambda n: f"count {n}")
+    counts.map_values_async(ask).send_to("counts", value_serde=serdes.json())
+    if above:
+        asked = stream.process(AskingToCommit).map_values_async(ask)
+    else:
+        asked = stream.map_values_async(ask).process(AskingToCommit)
     asked.send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
     return made.build()
 
 
+@pytest.mark.remedy("stage_runner.StageRunner._refuse_unready_flush")
 def test_commit_is_refused_below_a_call_when_a_table_above_emits_at_commit_points() -> None:
     scene = Scene(beside_a_table_above_a_call(), records=10, commit_every_records=5)
     scene.task.process(100)
@@ -244,6 +263,14 @@ def test_commit_is_refused_below_a_call_when_a_table_above_emits_at_commit_point
     found = r"'KSTREAM-PROCESSOR-\d+' asks for a commit below the asynchronous 'KSTREAM-MAPVALUES-ASYNC"
     with pytest.raises(TopologyError, match=found):
         scene.task.process(100)
+
+    for told in ({"cached": False}, {"above": True}):
+        topology = beside_a_table_above_a_call(same, **told)
+        settings = {"commit.every.records": 5}
+        with TopologyTestDriver(topology, application_id="app", settings=settings) as driver:
+            driver.pipe_records("in", [("k", value, value) for value in range(10)])
+            assert [record.value for record in driver.read_output("out")] == [*range(10)]
+            assert driver.read_output("counts")[-1].value == "count 10"
 
 
 def test_commit_is_made_below_a_call_when_its_record_is_a_commit_point() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_kstreams.streams import (
     KStreamBuilder,
+    RetryPolicy,
     Serde,
     SessionStoreSpec,
     SlidingWindow,
@@ -193,6 +194,45 @@ def test_join_keeps_its_elements_when_it_has_the_serdes_of_its_streams() -> None
 @pytest.mark.remedy("store_serdes.StoredValues.error")
 def test_join_keeps_its_elements_on_disk_when_it_has_the_serdes_of_its_streams() -> None:
     follow_join("rocksdb")
+
+
+# == parked records
+
+
+def asking(prefix: bytes, down: set[int]) -> Topology:
+    """Values that a service is asked for; those for which it is away are parked in a format with a prefix."""
+
+    async def ask(value: int) -> int:
+        if value in down:
+            raise ConnectionError(value)
+        return value
+
+    parked = Serde[Any](
+        id="numbers",
+        serialize=lambda value: prefix + b"%d" % value,
+        deserialize=lambda data: int(data.removeprefix(prefix)),
+    )
+    retry = RetryPolicy(errors=(ConnectionError,), key_serde=TEXT, value_serde=parked)
+    return built(
+        lambda b: (
+            b.stream("in")
+            .map_values_async(ask, order="unordered", retry=retry, name="ask")
+            .send_to("out", value_serde=JSON)
+        )
+    )
+
+
+@pytest.mark.remedy("parking.Parking._decoded")
+def test_parked_records_are_processed_with_the_serdes_that_they_were_parked_with() -> None:
+    scene, budget = Scene(), {"retry.run.budget.ms": 0}
+    scene.send(1, 2)
+    assert scene.run(asking(b"v1 ", {2}), budget) == [b"1"]
+    scene.kafka.clock.sleep(5)
+    with pytest.raises(KStreamsError):
+        scene.run(asking(b"v2 ", set()), budget)
+    assert scene.run(asking(b"v1 ", set()), budget) == [b"1", b"2"]
+    scene.send(4)
+    assert scene.run(asking(b"v2 ", set()), budget)[-1] == b"4"
 
 
 # == files

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +11,7 @@ import pytest
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from tests.support.remedies import walked
 
 APPLICATION = """
 import msgspec
@@ -96,3 +98,70 @@ def test_file_runs_once_when_several_threads_build_from_it(tmp_path: Path) -> No
         hashes = set(pool.map(lambda _: source.topology().topology_hash(), range(8)))
     assert len(hashes) == 1
     assert mark.exists()
+
+
+EXITING = "raise SystemExit(0)\n"
+MAIN = 'if __name__ == "__main__":\n    raise SystemExit(0)\n'
+
+
+def written(folder: Path, text: str = "", *, name: str = "told_application.py") -> Path:
+    """Write the application with more lines behind it."""
+    (folder / name).write_text(f"{APPLICATION}\n{text}")
+    return folder / name
+
+
+def inputs(file: ApplicationFile) -> tuple[str, ...]:
+    return file.topology().plan("app").inputs
+
+
+def of_function(name: str, folder: Path) -> tuple[str, ...]:
+    module = load(written(folder, "made = lambda: topology()\n", name=f"function_{name}.py"))
+    return inputs(ApplicationFile.of(getattr(module, name)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        walked(
+            "application_file.ApplicationFile.read",
+            lambda folder: inputs(ApplicationFile.read(folder / "apps.py")),
+            lambda folder: inputs(ApplicationFile.read(written(folder))),
+        ),
+        walked(
+            "application_file.ApplicationFile.of",
+            lambda folder: of_function("made", folder),
+            lambda folder: of_function("topology", folder),
+        ),
+        walked(
+            "application_file.ApplicationFile.topology: define",
+            lambda folder: inputs(ApplicationFile.read(written(folder, "del topology"))),
+            lambda folder: inputs(ApplicationFile.read(written(folder))),
+        ),
+        walked(
+            "application_file.ApplicationFile.topology: end the function",
+            lambda folder: inputs(ApplicationFile.read(written(folder, "topology = not_a_topology"))),
+            lambda folder: inputs(ApplicationFile.read(written(folder))),
+        ),
+        walked(
+            "application_file.ApplicationFile._run",
+            lambda folder: inputs(ApplicationFile.read(written(folder, name="json.py"))),
+            lambda folder: inputs(ApplicationFile.read(written(folder, name="json_application.py"))),
+        ),
+        walked(
+            "application_file.ApplicationFile._as_topology_error: start the run",
+            lambda folder: inputs(ApplicationFile.read(written(folder, EXITING))),
+            lambda folder: inputs(ApplicationFile.read(written(folder, MAIN))),
+        ),
+        walked(
+            "application_file.ApplicationFile._as_topology_error: correct that line",
+            lambda folder: inputs(ApplicationFile.read(written(folder, "import no_such_module_x"))),
+            lambda folder: inputs(ApplicationFile.read(written(folder, "import json"))),
+        ),
+    ],
+)
+def test_application_file_is_read_when_it_is_written_as_the_error_says(
+    fault: Callable[[Path], object], told: Callable[[Path], object], tmp_path: Path
+) -> None:
+    with pytest.raises(TopologyError):
+        fault(tmp_path)
+    assert told(tmp_path) == ("in",)
