@@ -130,6 +130,17 @@ def rate(name: str, value: Any) -> float | None:
     return found
 
 
+def switch(name: str, value: Any) -> bool:
+    """Return whether something is asked for; it is not if it is left out.
+
+    :raises ConfigError: it is neither true nor false.
+    """
+    answer = {"": False, "0": False, "false": False, "1": True, "true": True}.get(str(value).lower())
+    if answer is None or not isinstance(value, bool | int | str):
+        raise _unfit(name, value, "true or false", fix=f"give {name}=True or {name}=False; {_LEAVE_OUT}")
+    return answer
+
+
 def topic_names(name: str, value: Any) -> tuple[str, ...]:
     """Return the names in a list, or in text that separates them by commas.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import ReplayResult, replay_result
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.hooks.rendered import Reader, given, json_object, number
+from airflow_kstreams.hooks.rendered import Reader, given, json_object, number, switch
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class ReplayDeadLettersOperator(ApplicationOperator):
         ``offset``, ``node``, ``exception``, ``message``, ``key``, ``value.NAME`` for a field of JSON values.
         (templated)
     :param limit: largest number of records to bring back. (templated)
+    :param accept_repeats: whether letters may come back again of which it is lost that they came back; an
+        error asks for it, for one try. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names; ``errors.dead.letter.queue.topic.name`` names
         the topic, if the application does. (templated)
@@ -48,11 +50,17 @@ class ReplayDeadLettersOperator(ApplicationOperator):
     replay
     """
 
-    template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "where", "limit")
+    template_fields: Sequence[str] = (
+        *ApplicationOperator.template_fields,
+        "where",
+        "limit",
+        "accept_repeats",
+    )
     readers: ClassVar[Mapping[str, Reader]] = {
         **ApplicationOperator.readers,
         "where": json_object,
         "limit": number(1, optional=True),
+        "accept_repeats": switch,
     }
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ApplicationOperator.template_fields_renderers,
@@ -65,11 +73,13 @@ class ReplayDeadLettersOperator(ApplicationOperator):
         *,
         where: Mapping[str, Any] | str | None = None,
         limit: int | str | None = None,
+        accept_repeats: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.where: Any = given(where)
         self.limit: Any = given(limit)
+        self.accept_repeats: Any = given(accept_repeats)
 
     def execute(self, context: Context) -> ReplayResult:
         """Bring the letters back."""
@@ -81,7 +91,11 @@ class ReplayDeadLettersOperator(ApplicationOperator):
             selection = Selection.parse(self.where, self.limit)
             self.log.info("%s: bringing back %s", work.settings.dead_letter_topic, selection)
             done = DeadLetterReplay(
-                work.cluster(), work.settings, replay_id=work.identity.work_id, selection=selection
+                work.cluster(),
+                work.settings,
+                replay_id=work.identity.work_id,
+                selection=selection,
+                accept_repeats=self.accept_repeats,
             ).run()
         if done.left_out:
             self.log.warning(

@@ -173,7 +173,8 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
                     f"{lost} letters of {tp} came back that lie at offset {offset.offset} or later, and "
                     f"{tp.topic}-replays does not say any more which: it was truncated, deleted or made anew",
                     fix="look at them (airflow-kstreams dead-letters list), and add --accept-repeats to "
-                    "airflow-kstreams dead-letters replay, once: these letters come back once more",
+                    "airflow-kstreams dead-letters replay (accept_repeats=True to "
+                    "ReplayDeadLettersOperator), once: these letters come back once more",
                 )
         return positions, marks
 

@@ -477,6 +477,24 @@ def test_task_brings_back_the_letters_that_fit_up_to_its_limit_and_the_rest_stay
     assert scenes.execute(nothing)["records"] == 0, "a schedule may find nothing"
 
 
+def test_letters_whose_marks_are_lost_come_back_when_the_operator_accepts_that(scenes: Scenes) -> None:
+    kafka = scenes.scene.kafka
+    kafka.create_topic("app-dead-letter")
+    headers: Headers = [("__streams.errors.topic", b"in"), ("__streams.errors.partition", b"0")]
+    for value in (b'{"n": 1}', b'{"n": 2}'):
+        kafka.append("app-dead-letter", value, b"k", headers=headers)
+    two = {"value.n": 2}
+    scenes.execute(ReplayDeadLettersOperator(task_id="first", application_id=APP, where=two))
+    kafka.admin().delete_topics(["app-dead-letter-replays"])
+
+    replay = ReplayDeadLettersOperator(task_id="replay", application_id=APP)
+    with pytest.raises(AirflowFailException, match="accept_repeats=True to ReplayDeadLettersOperator"):
+        scenes.execute(replay)
+    accepting = ReplayDeadLettersOperator(task_id="again", application_id=APP, accept_repeats=True)
+    assert scenes.execute(accepting)["records"] == 2
+    assert kafka.values("in") == [b'{"n": 2}', b'{"n": 1}', b'{"n": 2}']
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

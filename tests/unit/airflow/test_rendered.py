@@ -138,6 +138,7 @@ def _has_meaning(field: str, value: Any) -> bool:
         (field in ("rate", "older_than") and type(value) is float)
         or (value is None and field in SparkSubmitOperator.template_fields and field != "application")
         or (isinstance(value, dict) and field in ("settings", "where", "offsets"))
+        or (value is True and field == "accept_repeats")
     )
 
 
@@ -145,7 +146,8 @@ def _has_meaning(field: str, value: Any) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 def test_number_is_the_text_that_it_was_where_a_text_is_due(kind: type[Any]) -> None:
     given = "{{ params.value }}"
-    fields = [name for name in kind.template_fields if not name.startswith("data_interval") | (name in OWN)]
+    aside = ("accept_repeats", *OWN)  # takes true and false
+    fields = [name for name in kind.template_fields if not name.startswith("data_interval") | (name in aside)]
     templates = {name: {"name": given} if name in OBJECTS else given for name in fields}
     operator = _rendered(_made(kind, **templates), params={"value": "20240301"})
 
@@ -193,6 +195,12 @@ def test_remedies_work_when_they_are_followed() -> None:
         _made(ResetApplicationOperator, internal_topics="{{ params.t or '' }}"), params={"t": None}
     )
     assert left.internal_topics == ()
+
+
+@pytest.mark.parametrize("value", [True, 1, "True", "true", "1", False, 0, "False", "false", "0", ""])
+def test_switch_is_read_of_what_a_template_renders(value: Any) -> None:
+    replay = _made(ReplayDeadLettersOperator, accept_repeats="{{ params.n }}")
+    assert _rendered(replay, params={"n": value}).accept_repeats is (str(value).lower() in ("true", "1"))
 
 
 def test_values_of_one_list_are_taken_as_text_with_commas_was() -> None:
