@@ -346,16 +346,24 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         written = {topic for sub in self.subtopologies for topic in sub.sinks}
         return tuple(topic for topic in self.sources if topic in written)
 
-    @property
-    def start_over_flags(self) -> str:
-        """The options of a reset after which everything is processed again, with empty state."""
-        between = [topic for topic in self.intermediates if topic not in self.repartition_topics]
-        return start_over_flags(self.inputs, between)
+    def start_over_flags(self, read: Collection[str] = ()) -> str:
+        """Return the options of a reset after which everything is processed again, with empty state.
 
-    @property
-    def start_over_command(self) -> str:
-        """The reset after which everything is processed again, with empty state."""
-        return reset_command(self.application_id, self.start_over_flags)
+        :param read: the topics that runs have read, as a reset refuses others, which need none; all of the
+            plan's unless given.
+        """
+        between = [topic for topic in self.intermediates if topic not in self.repartition_topics]
+        named = (
+            [topic for topic in topics if not read or topic in read] for topics in (self.inputs, between)
+        )
+        return start_over_flags(*named)
+
+    def start_over_command(self, read: Collection[str] = ()) -> str:
+        """Return the reset after which everything is processed again, with empty state.
+
+        :param read: as for :meth:`start_over_flags`.
+        """
+        return reset_command(self.application_id, self.start_over_flags(read))
 
     @property
     def inputs(self) -> tuple[str, ...]:

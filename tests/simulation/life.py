@@ -384,16 +384,7 @@ class Life:
 
     def _execute(self, error: KStreamsError) -> None:
         """Execute what an error prints, and do the same to the oracle."""
-        try:
-            commands = accept_in_memory(error, self.kafka)
-        except ConfigError as refused:
-            unread = re.search(r"does not read topic '(\w+)'.*needs no reset", str(refused), re.DOTALL)
-            if unread is None:
-                raise
-            # As the refusal says: without the topic that no run has read yet.
-            self._execute(TopologyError("", fix=re.sub(rf"\b{unread[1]},|,{unread[1]}\b", "", error.fix)))
-            return
-        for command in commands:
+        for command in accept_in_memory(error, self.kafka):
             self.trace(f"   {' '.join(command)}")
             self._account_for(command)
         sometimes("a printed command was followed to its result")

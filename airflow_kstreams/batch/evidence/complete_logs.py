@@ -95,7 +95,7 @@ def find_lost_state(plan: TopologyPlan, ledger: Ledger, found: Mapping[str, Topi
         now = found[topic].topic_id if topic in found else "gone"
         if now != before[topic]:
             text = f"changelog {topic} is not the one that earlier runs wrote: its id is {now}, expected "
-            losses.append(state_lost(plan, topic, text + before[topic]))
+            losses.append(state_lost(plan, topic, text + before[topic], read=ledger.assignment.topics))
     return losses
 
 
@@ -130,14 +130,17 @@ class ChangelogLogs:
         finished.
         """
         losses: list[Loss] = []
+        read = ledger.assignment.topics
         for tp, start in sorted(self.starts.items()):
             expected = self._recorded(ledger, tp)
             if start:
-                losses.append(changelog_deleted(plan, tp, log_start=start))
+                losses.append(changelog_deleted(plan, tp, log_start=start, read=read))
             elif self.ends[tp] < expected:
                 why = "when a run was last finished it ended at"
                 losses.append(
-                    changelog_truncated(plan, tp, log_end=self.ends[tp], expected=expected, why=why)
+                    changelog_truncated(
+                        plan, tp, log_end=self.ends[tp], expected=expected, why=why, read=read
+                    )
                 )
         return losses
 

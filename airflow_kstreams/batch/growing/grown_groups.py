@@ -222,7 +222,7 @@ def known_growth(
                 f"setting 'initial.partitions' says that {topic} began with {count} partitions, but "
                 f"application {plan.application_id!r} has state by {known[topic].history[0]}",
                 fix=f"write {topic}={known[topic].history[0]} or leave it out; or start over with empty "
-                f"state: {plan.start_over_command}",
+                f"state: {plan.start_over_command(recorded.topics)}",
             )
     said = {
         topic: _ungrown(count)
@@ -305,7 +305,7 @@ def grown_groups(
             raise TopologyError(
                 f"topic {topic} has {count} partitions, and had {growth.history[-1]} when application "
                 f"{plan.application_id!r} last read it: the keys of the others have lost their place",
-                fix=f"start over with empty state: {plan.start_over_command}",
+                fix=f"start over with empty state: {plan.start_over_command()}",
             )
         growth = _grown_to(count, growth)
         if len(growth.history) > 1:
@@ -365,7 +365,7 @@ def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyErr
         f"{plan.application_id!r} would be parted from its keys",
         fix="read it through repartition(n), whose partitions are the engine's own (a topic that grows to "
         "multiples of its count, or whose producers all use the LinearHashPartitioner, needs none), and "
-        f"start over with empty state: {plan.start_over_command}; if all that is read then was written by "
+        f"start over with empty state: {plan.start_over_command()}; if all that is read then was written by "
         f"today's count, set initial.partitions={topic}={history[-1]} instead of repartition",
     )
 

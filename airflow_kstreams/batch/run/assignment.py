@@ -122,15 +122,17 @@ def refuse_regrouping(
         now = grouped[sub.id]
         for before in recorded.entries:
             if before.changelogs.items() & now.changelogs.items():
-                _refuse_other_state(plan, before, now)
-                _refuse_untold(plan, sub, before, now)
-                _refuse_moved(plan, sub, before, now, run_id=recorded.run_id)
-                _refuse_other_number(plan, sub, before, now)
+                _refuse_other_state(recorded, plan, before, now)
+                _refuse_untold(recorded, plan, sub, before, now)
+                _refuse_moved(recorded, plan, sub, before, now)
+                _refuse_other_number(recorded, plan, sub, before, now)
                 if plan.partition_grouper:
-                    _refuse_moved_keys(plan, sub, before, now, warn=keys_may_move)
+                    _refuse_moved_keys(recorded, plan, sub, before, now, warn=keys_may_move)
 
 
-def _refuse_other_state(plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
+def _refuse_other_state(
+    recorded: Assignment, plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions
+) -> None:
     for topic, _ in sorted(before.changelogs.items() & now.changelogs.items()):
         for old, new, made, read in (
             (before.state_kinds.get(topic), now.state_kinds.get(topic), "made by", "as"),
@@ -144,12 +146,17 @@ def _refuse_other_state(plan: TopologyPlan, before: GroupedPartitions, now: Grou
                 raise TopologyError(
                     f"application {plan.application_id!r} has state in {topic} that was {made} {old}, and "
                     f"its topology would read it {read} {new}",
-                    fix=f"give the changed store another name, or give the state up: {give_up(plan, topic)}",
+                    fix="give the changed store another name, or give the state up: "
+                    + give_up(recorded, plan, topic),
                 )
 
 
 def _refuse_untold(
-    plan: TopologyPlan, sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions
+    recorded: Assignment,
+    plan: TopologyPlan,
+    sub: SubtopologyPlan,
+    before: GroupedPartitions,
+    now: GroupedPartitions,
 ) -> None:
     """Refuse state that some entries have moved away from, where these can no longer be told from
     the others.
@@ -162,7 +169,8 @@ def _refuse_untold(
             raise TopologyError(
                 f"store {store!r} of application {plan.application_id!r} has entries whose keys have moved "
                 f"to added processors, and now {keys.unfit}: those could not be told from the others",
-                fix=f"give the changed store another name, or give the state up: {give_up(plan, topic)}",
+                fix="give the changed store another name, or give the state up: "
+                + give_up(recorded, plan, topic),
             )
 
 
@@ -192,12 +200,11 @@ def next_assignment(
 
 
 def _refuse_moved(
+    recorded: Assignment,
     plan: TopologyPlan,
     sub: SubtopologyPlan,
     before: GroupedPartitions,
     now: GroupedPartitions,
-    *,
-    run_id: str,
 ) -> None:
     at = group_of_partition(now.by_group)
     moved = {
@@ -213,13 +220,17 @@ def _refuse_moved(
         f"subtopology {sub.id} of application {plan.application_id!r} keeps state per partition group, and "
         f"{len(moved)} of its partitions would change their group and leave their state behind: "
         f"{named(moved)} ({first} from group {was} to group {would_be})",
-        fix=f"group existing partitions as run {run_id!r} did, groups in the same order, or start over with "
-        f"empty state: {plan.start_over_command}",
+        fix=f"group existing partitions as run {recorded.run_id!r} did, groups in the same order, or start "
+        f"over with empty state: {plan.start_over_command(recorded.topics)}",
     )
 
 
 def _refuse_other_number(
-    plan: TopologyPlan, sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions
+    recorded: Assignment,
+    plan: TopologyPlan,
+    sub: SubtopologyPlan,
+    before: GroupedPartitions,
+    now: GroupedPartitions,
 ) -> None:
     old, new = len(before.by_group), len(now.by_group)
     if old == new:
@@ -237,17 +248,24 @@ def _refuse_other_number(
     raise TopologyError(
         f"subtopology {sub.id} of application {plan.application_id!r} keeps state in {old} partition groups, "
         f"but {named(opening)} would make it {new}: their number was fixed by its first run",
-        fix=f"{join}; or {_through_repartition(plan)}",
+        fix=f"{join}; or {_through_repartition(recorded, plan)}",
     )
 
 
-def _through_repartition(plan: TopologyPlan) -> str:
+def _through_repartition(recorded: Assignment, plan: TopologyPlan) -> str:
     """Return the advice by which all records of a key, which lie in several groups, come to one task."""
-    return f"read it through repartition(n), and start over with empty state: {plan.start_over_command}"
+    start_over = plan.start_over_command(recorded.topics)
+    return f"read it through repartition(n), and start over with empty state: {start_over}"
 
 
 def _refuse_moved_keys(
-    plan: TopologyPlan, sub: SubtopologyPlan, before: GroupedPartitions, now: GroupedPartitions, *, warn: bool
+    recorded: Assignment,
+    plan: TopologyPlan,
+    sub: SubtopologyPlan,
+    before: GroupedPartitions,
+    now: GroupedPartitions,
+    *,
+    warn: bool,
 ) -> None:
     """Refuse growth that is legal by partitions, but parts keys from their state unless producers place them
     by hand.
@@ -269,7 +287,7 @@ def _refuse_moved_keys(
             raise TopologyError(
                 cause,
                 fix=f"let the topic grow on to a multiple of {old_count} partitions before anything is "
-                f"written to the new ones; or {_through_repartition(plan)}; only if its producers place keys "
-                "in another way, so that each stays in its group, set growth.moves.keys=warn",
+                f"written to the new ones; or {_through_repartition(recorded, plan)}; only if its producers "
+                "place keys in another way, so that each stays in its group, set growth.moves.keys=warn",
             )
         log.warning("%s, unless producers place them in another way", cause)

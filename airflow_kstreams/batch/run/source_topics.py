@@ -278,12 +278,18 @@ def group_found(
             recorded_ids = bound[subtopology].changelogs if subtopology in bound else {}
             ours = recorded_ids.get(changelog) == found[changelog].topic_id
             tasks = len(grouped[subtopology].by_group)
-            _refuse_other_count(plan, changelog, found[changelog], tasks, more=ours)
+            _refuse_other_count(recorded, plan, changelog, found[changelog], tasks, more=ours)
     return CheckedTopics(found, counts, grouped, bound)
 
 
 def _refuse_other_count(
-    plan: TopologyPlan, changelog: str, description: TopicDescription, tasks: int, *, more: bool
+    recorded: Assignment,
+    plan: TopologyPlan,
+    changelog: str,
+    description: TopicDescription,
+    tasks: int,
+    *,
+    more: bool,
 ) -> None:
     """Refuse a changelog that lacks a partition for a task, or has state that no task would read.
 
@@ -295,7 +301,7 @@ def _refuse_other_count(
             f"changelog {changelog} has {description.partitions} partitions, but subtopology "
             f"{plan.changelogs[changelog]} has {tasks} tasks: their number was fixed by its first run",
             fix=f"group the partitions into {description.partitions} groups again, or start over with empty "
-            f"state: {plan.start_over_command}",
+            f"state: {plan.start_over_command(recorded.topics)}",
         )
 
 
@@ -342,10 +348,9 @@ def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, Top
     what = ", ".join(f"{roles[topic]} topic {topic!r}" for topic in missing)
     raise TopologyError(
         f"{what} of application {plan.application_id!r} {'does' if len(missing) == 1 else 'do'} not exist",
-        fix="create "
+        fix=f"create {'it' if len(missing) == 1 else 'them'} with: "
         + "; ".join(
-            f"it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} --partitions "
-            "<count>"
+            f"kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} --partitions <count>"
             for topic in missing
         ),
     )

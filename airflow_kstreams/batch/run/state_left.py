@@ -47,7 +47,7 @@ def refuse_left_behind(
     raise TopologyError(
         f"application {plan.application_id!r} has state in {listed}, for which its topology has no store any "
         f"more: it would begin empty with {', '.join(repr(store.name) for store in empty)}",
-        fix=f"{go_on}: {give_up(plan, *(each.topic for each in left))}",
+        fix=f"{go_on}: {give_up(recorded, plan, *(each.topic for each in left))}",
     )
 
 
@@ -162,14 +162,17 @@ def refuse_returned(recorded: Assignment, plan: TopologyPlan, written: Collectio
             f"store {store!r} of application {plan.application_id!r} was not in the topology of run "
             f"{recorded.run_id!r}, and comes back: {topic} holds its state of before, without what was "
             "processed since",
-            fix=f"give the store another name, or give that state up: {give_up(plan, topic)}",
+            fix=f"give the store another name, or give that state up: {give_up(recorded, plan, topic)}",
         )
 
 
-def give_up(plan: TopologyPlan, *changelogs: str) -> str:
-    """Return the command that gives up the state in changelogs, and the one that builds all state anew."""
+def give_up(recorded: Assignment, plan: TopologyPlan, *changelogs: str) -> str:
+    """Return the command that gives up the state in changelogs, and the one that builds all state anew.
+
+    :param recorded: names the topics that runs have read.
+    """
     given_up, named = give_up_command(plan.application_id, changelogs), ",".join(sorted(changelogs))
     return (
-        f"{given_up} (or {plan.start_over_flags} in place of --internal-topics {named}: everything is "
-        "processed again, with all state empty)"
+        f"{given_up} (or {plan.start_over_flags(recorded.topics)} in place of --internal-topics {named}: "
+        "everything is processed again, with all state empty)"
     )

@@ -56,7 +56,8 @@ def partition_counts(
         if counts.setdefault(topic, fixed) != fixed:
             raise TopologyError(
                 f"repartition topic {topic} has {counts[topic]} partitions, the topology asks for {fixed}",
-                fix=f"ask for the old count again, or start over with empty state: {plan.start_over_command}",
+                fix="ask for the old count again, or start over with empty state: "
+                + plan.start_over_command(),
             )
     # Writers come before readers, so each writer's own sources are known when it is reached.
     for sub in plan.subtopologies:

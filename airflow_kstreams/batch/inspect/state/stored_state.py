@@ -337,15 +337,18 @@ class StoredState:
         :raises DataLossError: records are gone, as a run would refuse them.
         """
         recorded = self._first.ledger.changelog_ends
+        read = self._first.ledger.assignment.topics
         state = None if recorded is None else recorded.changelogs.get(partition.topic)
         ends = () if state is None or state.id != self._topic_id else state.ends
         known = ends[partition.partition] if partition.partition < len(ends) else 0
         log_end = self._admin.end_offsets([partition], isolation="read_uncommitted")[partition]
         if log_start:
-            loss = changelog_deleted(self._plan, partition, log_start=log_start)
+            loss = changelog_deleted(self._plan, partition, log_start=log_start, read=read)
         elif log_end < known:
             why = "the ledger says that a finished run left it at"
-            loss = changelog_truncated(self._plan, partition, log_end=log_end, expected=known, why=why)
+            loss = changelog_truncated(
+                self._plan, partition, log_end=log_end, expected=known, why=why, read=read
+            )
         else:
             return
         raise data_loss([loss], self._plan.application_id, run_id=self._first.run_id)

@@ -9,7 +9,7 @@ reset``, whose ``--accept`` records the offsets that an operator accepts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
@@ -200,29 +200,40 @@ def slice_lost(run_id: str, application_id: str, topic: str) -> Loss:
     )
 
 
-def state_lost(plan: TopologyPlan, changelog: str, text: str, *, drop_slice: bool = False) -> Loss:
+def state_lost(
+    plan: TopologyPlan, changelog: str, text: str, *, drop_slice: bool = False, read: Collection[str] = ()
+) -> Loss:
     """Describe a store whose changelog does not hold the whole of its state.
 
     :param text: the evidence, in words.
     :param drop_slice: whether a run is under way.
+    :param read: the topics that runs have read; all of the plan's unless given.
     """
     dropped = " and drops the slice, so that the next run goes on where this one has committed"
     return Loss(
         partitions=(),
         text=f"{text}; state is gone, how much cannot be known",
         advice=f"this lets the store begin empty{dropped if drop_slice else ''}; "
-        f"with {plan.start_over_flags} in place of --internal-topics {changelog} everything is processed "
-        "again, and all state begins empty",
+        f"with {plan.start_over_flags(read)} in place of --internal-topics {changelog} everything is "
+        "processed again, and all state begins empty",
         first=(give_up_command(plan.application_id, [changelog], drop_slice=drop_slice),),
     )
 
 
 def changelog_deleted(
-    plan: TopologyPlan, partition: TopicPartition, *, log_start: int, drop_slice: bool = False
+    plan: TopologyPlan,
+    partition: TopicPartition,
+    *,
+    log_start: int,
+    drop_slice: bool = False,
+    read: Collection[str] = (),
 ) -> Loss:
-    """Describe a changelog that does not begin at its beginning any more, which compaction does not do."""
+    """Describe a changelog that does not begin at its beginning any more, which compaction does not do.
+
+    :param read: as for :func:`state_lost`.
+    """
     text = f"{partition}: the changelog's records before offset {log_start} were deleted"
-    return state_lost(plan, partition.topic, text, drop_slice=drop_slice)
+    return state_lost(plan, partition.topic, text, drop_slice=drop_slice, read=read)
 
 
 def changelog_truncated(
@@ -233,14 +244,16 @@ def changelog_truncated(
     expected: int,
     why: str,
     drop_slice: bool = False,
+    read: Collection[str] = (),
 ) -> Loss:
     """Describe a changelog that ends before an offset that it had reached.
 
     :param expected: the offset that it had reached.
     :param why: the evidence, in words.
+    :param read: as for :func:`state_lost`.
     """
     text = f"{partition}: the changelog ends at {log_end}, but {why} {expected}: it was truncated"
-    return state_lost(plan, partition.topic, text, drop_slice=drop_slice)
+    return state_lost(plan, partition.topic, text, drop_slice=drop_slice, read=read)
 
 
 def not_whole(topic: str, text: str, *, application_id: str, deleted: bool = False) -> Loss:

@@ -20,7 +20,7 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.printed_commands import accept_in_memory, other_way
 
 pytestmark = pytest.mark.promise("lines-keep-their-state")
 
@@ -194,6 +194,18 @@ def test_state_is_given_up_by_the_printed_command(scene: Scene) -> None:
     accept_in_memory(refused, scene.kafka)
     scene.run(joined(name="mine"))
     assert scene.out("out") == []
+
+
+def test_everything_is_processed_again_by_the_printed_command_when_an_input_is_new(scene: Scene) -> None:
+    scene.send("a")
+    scene.run(counted("a"))
+    scene.send("b")
+    lines = counted("a", store="mine"), counted("b")
+    refused = scene.refused(*lines)
+    assert "(or --input-topics a in place of" in refused.fix
+    accept_in_memory(TopologyError("", fix=other_way(refused)), scene.kafka)
+    scene.run(*lines)
+    assert (scene.out("a-out"), scene.out("b-out")) == ([1, 1], [1])
 
 
 @pytest.mark.parametrize(

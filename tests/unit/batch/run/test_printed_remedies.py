@@ -142,7 +142,10 @@ def test_new_code_goes_on_where_the_old_one_stopped_when_its_slice_is_dropped() 
 def test_run_goes_on_when_the_missing_topics_were_created() -> None:
     scene = Scene()
     scene.kafka.admin().delete_topics(["in", "out"])
-    assert [tool for tool, *_ in accept_in_memory(scene.refused(), scene.kafka)] == ["kafka-topics.sh"] * 2
+    error = scene.refused()
+    assert error.fix.startswith("create them with: kafka-topics.sh ")
+    assert error.fix.count("with:") == 1
+    assert [tool for tool, *_ in accept_in_memory(error, scene.kafka)] == ["kafka-topics.sh"] * 2
     scene.partitions = 1
     scene.send("a", "a")
     scene.app.run("first")
@@ -357,6 +360,7 @@ def test_nothing_is_made_before_the_missing_topics_were_created() -> None:
     before = scene.kafka.topics()
     error = scene.refused()
     assert set(scene.kafka.topics()) - set(before) <= {"app-metadata", "app-runs"}
+    assert error.fix.startswith("create it with: kafka-topics.sh ")
     accept_in_memory(error, scene.kafka)
     scene.send("a")
     scene.app.run("first")
