@@ -197,6 +197,15 @@ def test_remedies_work_when_they_are_followed() -> None:
     assert left.internal_topics == ()
 
 
+@pytest.mark.remedy("rendered.switch")
+def test_switch_is_taken_when_the_printed_value_is_given() -> None:
+    with pytest.raises(ConfigError, match="'perhaps' is not true or false") as caught:
+        _rendered(_made(ReplayDeadLettersOperator, accept_repeats="perhaps"))
+    assert "give accept_repeats=True or accept_repeats=False" in caught.value.fix
+    for answer in (True, False):
+        assert _rendered(_made(ReplayDeadLettersOperator, accept_repeats=answer)).accept_repeats is answer
+
+
 @pytest.mark.parametrize("value", [True, 1, "True", "true", "1", False, 0, "False", "false", "0", ""])
 def test_switch_is_read_of_what_a_template_renders(value: Any) -> None:
     replay = _made(ReplayDeadLettersOperator, accept_repeats="{{ params.n }}")
