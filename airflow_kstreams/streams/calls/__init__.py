@@ -1,5 +1,5 @@
 """Runs the calls of asynchronous nodes: on an event loop, on threads. Knows no record queue, store or writer.
 
-Called by ``runtime``, which says what is called and takes note of what comes back. Imports ``graph`` and
-``records``. What a record does between its calls belongs to ``runtime``.
+Called by ``runtime``, which gives the calls and takes their results. Imports ``graph`` and ``records``. The
+way of a record between its calls belongs to ``runtime``.
 """

@@ -1,6 +1,6 @@
 """Counts the calls of this process that were given up, did not end, and still go on.
 
-They cannot be killed, and keep what they hold. So they are counted per process for as long as they live, and
+They cannot be killed, and keep their memory. So they are counted per process for as long as they live, and
 past a bound no task goes on: the host then ends its process (``spark/executor/task_host.py``), and Spark
 gives the task a new one.
 """
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 MOST = 16
 
 _lock = threading.Lock()
-#: Each says whether what was left behind goes on.
+#: One function for each: it returns True as long as the call, thread or loop goes on.
 _left: list[Callable[[], bool]] = []
 
 
 def add(goes_on: Callable[[], bool], what: str) -> None:
-    """Count something that does not end.
+    """Count a call, thread or loop that does not end.
 
-    :param goes_on: returns whether it still goes on.
-    :param what: names it in the log.
+    :param goes_on: function that returns True as long as it goes on.
+    :param what: its name in the log.
     """
     with _lock:
         _left.append(goes_on)
@@ -42,7 +42,7 @@ def count() -> int:
 
 
 def too_many() -> bool:
-    """Return whether the process should end."""
+    """Return True if the process should end."""
     return bool(_left) and count() > MOST
 
 

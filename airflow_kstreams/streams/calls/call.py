@@ -29,7 +29,7 @@ class CallEndedError(RuntimeError):
 
 
 class CallContext(RecordContext):
-    """The record of a call, as a function that declares the keyword parameter ``context`` gets it.
+    """The record of a call, for a function that declares the keyword parameter ``context``.
 
     Topic, partition, offset and headers are those of the consumed record that led to the call. At a commit
     point or in a punctuation no record did: then ``topic`` is None, ``partition`` and ``offset`` are -1 and
@@ -37,7 +37,7 @@ class CallContext(RecordContext):
 
     :ivar task_id: the task, printed ``<subtopology>_<group>``.
     :ivar node: name of the node that calls.
-    :ivar timestamp_ms: of the record being processed, epoch milliseconds.
+    :ivar timestamp_ms: timestamp of the record being processed, epoch milliseconds.
     """
 
     __slots__ = ("_async_node", "_ordinal", "node", "task_id")
@@ -67,14 +67,13 @@ class CallContext(RecordContext):
         so its records have other keys. A record that is parked, or that a replay of dead letters brought
         back, keeps the key of the place at which it was consumed first.
 
-        A node without a name is called there by what it reads and does, ``orders-map-values-async``: its
-        number would be another one once lines of the topology have moved.
+        In place of a missing node name stand the topics that it reads and its method,
+        ``orders-map-values-async``: its number would change with the lines of the topology.
 
         The ordinal counts the calls that the node makes for one consumed record; below a node with
-        ``retry=``, those that one call of that node leads to, behind the ordinal of that call: ``0.1``.
-        In ``at_least_once`` a
-        record of an intermediate topic may stand there twice, under two offsets: there the key is stable for
-        input topics only.
+        ``retry=`` it counts those that one call of that node leads to, behind the ordinal of that call:
+        ``0.1``. In ``at_least_once`` a record of an intermediate topic may stand there twice, under two
+        offsets: then the key is stable for input topics only.
 
         :raises TopologyError: no consumed record led to the call.
         """
@@ -93,15 +92,16 @@ class CallContext(RecordContext):
 class AsyncNode:
     """An asynchronous node in one task.
 
-    :param key_prefix: start of idempotency keys.
-    :param topic_ids: of the topics that the task reads.
-    :ivar wants_context: whether the function takes a ``CallContext``.
-    :ivar wants_resource: whether the function takes ``resource``.
-    :ivar resource: what the node's resource factory made, while the task is open.
-    :ivar failure_ends_task: whether a failed call ends the task when the turn of its record comes.
-    :ivar now: the clock of its calls, seconds: monotonic, unless they run in virtual time.
-    :ivar in_flight: number of its running calls. The caller counts both as calls begin and end.
-    :ivar most_in_flight: the most calls that have run at the same time.
+    :param key_prefix: beginning of idempotency keys.
+    :param topic_ids: topic that the task reads -> its id.
+    :ivar wants_context: True if the function takes a ``CallContext``.
+    :ivar wants_resource: True if the function takes ``resource``.
+    :ivar resource: the object of the node's resource factory, while the task is open.
+    :ivar failure_ends_task: True if a failed call ends the task when the turn of its record comes.
+    :ivar now: function that gives the time of the clock of its calls, seconds: monotonic, unless they run in
+        virtual time.
+    :ivar in_flight: number of its running calls, counted by the caller as calls begin and end.
+    :ivar most_in_flight: largest number of calls that have run at the same time.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class Call:
 
     :ivar owner: the record in flight that waits for the result.
     :ivar context: argument of the function's parameter ``context``; None if it declares none.
-    :ivar given: when the task gave the call to its caller, seconds by the clock of the node.
-    :ivar started: when the function began to run.
-    :ivar ended: when the call ended; None while it waits or runs, and if it is never made.
-    :ivar result: what the function returned.
-    :ivar error: why there is no result.
-    :ivar given_up: whether the caller has stopped waiting for the function.
+    :ivar given: time at which the task gave the call to its caller, seconds by the clock of the node.
+    :ivar started: time at which the function began to run, by the same clock.
+    :ivar ended: time at which the call ended; None while it waits or runs, and if it is never made.
+    :ivar result: the function's answer.
+    :ivar error: the error of the call; None if there is an answer.
+    :ivar given_up: True after the caller has stopped waiting for the function.
     :ivar again: the state of a call that is retried when it fails; None if it is not retried.
-    :ivar turn: equal for calls of equal keys, where one waits for the other.
+    :ivar turn: name of the key, equal for calls of equal keys, where one waits for the other.
     """
 
     __slots__ = (
@@ -202,7 +202,7 @@ class Call:
 def end_if_forked(process: int) -> None:
     """End a child process that a call forked: it holds its parent's connections and must not use them.
 
-    :param process: the parent.
+    :param process: process id of the parent.
     """
     if os.getpid() != process:
         os._exit(70)
@@ -222,13 +222,13 @@ class Caller(Protocol):
 
     @property
     def patience_seconds(self) -> float:
-        """For how long the task may wait for a call before it looks after something else."""
+        """Longest wait of the task for a call, in seconds, before it does other work."""
         ...
 
     def open(self) -> None:
         """Start the loop and the threads that run the calls, and open the nodes' resources.
 
-        :raises Exception: what a resource raised.
+        :raises Exception: the error of a resource.
         """
         ...
 
@@ -243,7 +243,7 @@ class Caller(Protocol):
         ...
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
-        """Return the calls that have ended since this was asked last, each with its result or error.
+        """Return the calls that have ended since the last call of this method, each with its result or error.
 
         :param wait_seconds: longest wait for one, if there is none yet.
         :raises KStreamsError: the loop or the threads cannot go on.
@@ -260,7 +260,7 @@ class Caller(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up what runs, and close the resources; nothing happens the second time."""
+        """Give up the calls that run, and close the resources; a second call does nothing."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Holds the calls of one node that wait or run, and says which of them begins next.
+"""Holds the calls of one node that wait or run, and chooses the next one to begin.
 
 Rule: at most ``max_in_flight`` calls run at once; those that wait begin in the order in which they came. With
 order ``key``, a call begins only when those of its key before it have ended; then it goes before all others,
@@ -51,7 +51,7 @@ class CallQueue:
     def add(self, call: Call) -> None:
         """Add a call, which waits for its turn.
 
-        :raises TypeError: the call's key cannot be told from others.
+        :raises TypeError: as :func:`key_name`.
         :raises CallEndedError: the call is not made.
         """
         if self._by_key:
@@ -67,12 +67,12 @@ class CallQueue:
 
     @property
     def free(self) -> bool:
-        """Whether fewer calls run than may."""
+        """True if fewer calls run than may."""
         return self.running < self._most
 
     @property
     def ready(self) -> bool:
-        """Whether a call might begin if fewer others ran."""
+        """True if a call might begin if fewer others ran."""
         return bool(self._ready)
 
     def next(self) -> Call | None:
@@ -121,10 +121,10 @@ def _not_made() -> CallEndedError:
 
 
 def key_name(key: Any) -> Any:
-    """Return an immutable object that is the same for keys that are equal, and for no others; lists and
-    tuples of the same parts count as equal, and so does a float that is no number.
+    """Return an immutable object that is equal for equal keys, and for no others; lists and tuples of the
+    same parts count as equal, and so do floats that are no number.
 
-    :raises TypeError: the key is equal to itself alone, or does not say what it is equal to.
+    :raises TypeError: the key's class compares by identity, or its equality cannot be found out.
     """
     kind: Any = type(key)
     if kind in (str, bytes, int, bool, type(None)):

@@ -1,10 +1,10 @@
 """Runs calls of coroutine functions on an event loop; everything here runs on the loop's thread.
 
-Rule: each call is a task of its own on the loop, with a context of its own, and ends once: with what its
-function returned or raised, or at ``timeout_ms``. At its timeout a call is cancelled. A call that swallows
-the cancellation has one second more and is then abandoned: its record goes on with the error, another call
-takes its place, and what the call still does changes nothing. Where a call ends, the next one of its node is
-made, and takes its first step in the loop's next round.
+Rule: each call is a task of its own on the loop, with a context of its own, and ends once: with its
+function's answer or error, or at ``timeout_ms``. At its timeout a call is cancelled. A call that swallows the
+cancellation has one second more and is then abandoned: its record goes on with the error, another call takes
+its place, and its later answer is ignored. When a call ends, the next one of its node is made, and takes its
+first step in the loop's next round.
 
 A function that a call runs on a thread (``asyncio.to_thread``) goes on when the call is given up: it is left
 behind like a call on a thread, and counted as one.
@@ -43,8 +43,8 @@ GRACE_SECONDS = 1.0
 class LoopCalls:
     """The running calls of a task's coroutine functions.
 
-    :param loop: runs them.
-    :param announce: takes each call that has ended.
+    :param loop: the event loop that runs them.
+    :param announce: function that takes each call that has ended.
     :ivar inbox: calls to run as soon as their nodes' options allow. Any thread may add to it; calls are taken
         out where a place comes free, and by :meth:`fill`.
     """
@@ -61,10 +61,10 @@ class LoopCalls:
         self._announce = announce
         self._begin = begin
         self.inbox: deque[Call] = deque()
-        #: Of each call a copy: none sees what another one sets.
+        #: Context variables; each call runs in a copy, so that no call sees another one's changes.
         self._context = contextvars.copy_context()
         self._call_queues = {async_node: CallQueue(async_node) for async_node in async_nodes}
-        #: Of each node, in the order in which they began: the first is the next to time out.
+        #: Node -> its running calls in the order in which they began: the first is the next to time out.
         self._running: dict[AsyncNode, dict[Call, asyncio.Task[None]]] = {
             async_node: {} for async_node in async_nodes
         }
@@ -74,14 +74,14 @@ class LoopCalls:
 
     @property
     def free(self) -> bool:
-        """Whether a node has a place for one more call. Where a place comes free, :meth:`fill` looks into the
-        inbox; so a thread that adds to the inbox need not wake the loop while no place is free.
+        """True if a node has a place for one more call. When a place comes free, :meth:`fill` takes calls
+        from the inbox; so a thread that adds to the inbox need not wake the loop while no place is free.
         """
         return any(call_queue.free for call_queue in self._call_queues.values())
 
     @property
     def backlog(self) -> bool:
-        """Whether calls wait for others to end before they begin."""
+        """True if calls wait for others to end before they begin."""
         return any(call_queue.ready for call_queue in self._call_queues.values())
 
     def fill(self) -> None:
@@ -99,7 +99,7 @@ class LoopCalls:
         return None
 
     async def stop(self) -> None:
-        """Cancel what runs, and wait a moment for it."""
+        """Cancel the calls that run, and wait a moment for them to end."""
         self._stopping = True
         for watch in self._watches.values():
             watch.cancel()
@@ -110,7 +110,7 @@ class LoopCalls:
         for task in tasks:
             task.cancel()
         if tasks:
-            # Those that swallow it end with the loop, which runs no more of them.
+            # Calls that swallow the cancellation end with the loop, which runs them no further.
             await asyncio.wait(tasks, timeout=GRACE_SECONDS)
 
     def _next(self) -> Call | None:
@@ -206,7 +206,7 @@ class LoopCalls:
 class CallLoop(asyncio.SelectorEventLoop):
     """The event loop of a task's calls.
 
-    :param selector: waits for files and time.
+    :param selector: selector with which the loop waits for files and time.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -226,7 +226,7 @@ class CallLoop(asyncio.SelectorEventLoop):
 class _OnThread:
     """A function that runs on a thread.
 
-    :param function: without arguments.
+    :param function: function without arguments.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -248,7 +248,7 @@ class _OnThread:
 
 
 def _pass_over_left_behind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what went wrong on a loop as asyncio does, except that a call was dropped with the loop.
+    """Log errors of a loop as asyncio does, except the one that a call was dropped with the loop.
 
     Such a call swallowed its cancellation, and the log said so when it was left behind.
     """
@@ -264,10 +264,10 @@ def punctual_selector() -> selectors.BaseSelector:
 if hasattr(selectors, "EpollSelector"):
 
     class _PunctualSelector(selectors.EpollSelector):
-        """Waits for the file that stands for all of its files, which is ready when one of them is."""
+        """Waits for the epoll's own file, which is ready when one of its files is."""
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-            """Return what is ready, after some seconds at most."""
+            """Return the files that are ready, after ``timeout`` seconds at most."""
             if timeout is not None and timeout > 0 and (file := self.fileno()) < _MOST_FILES:
                 if not select.select((file,), (), (), timeout)[0]:
                     return []

@@ -1,13 +1,13 @@
-"""Measures the calls of a task, around whatever runs them.
+"""Measures the calls of a task, around another caller that runs them.
 
 A call carries the times at which the task gave it to its caller, at which it began and at which it ended, by
 the clock of its node. So a latency holds no time in which the call had ended and the task's thread was busy,
-and averages over time are sums of intervals: a call that runs for a second is one second in flight. Whenever
-the task asks for calls that have ended, the number of records in flight counts for the time since it asked
-before.
+and averages over time are sums of intervals: a call that runs for a second is one second in flight. Each time
+the task asks for calls that have ended, the number of records in flight counts for the time since the last
+request.
 
-Measuring costs two looks at a clock for each call, some additions, and one pass over latencies for several
-hundred of them. A task without calls does not measure.
+Measuring costs two readings of a clock for each call, some additions, and one pass over several hundred
+latencies. A task without calls does not measure.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NS = 1_000_000_000
 class MeasuredCaller:
     """Passes calls to another caller, and measures them.
 
-    :param caller: runs them.
+    :param caller: the caller that runs them.
     :param async_nodes: the asynchronous nodes of the task, in topological order.
-    :param threads: of the task, for plain functions.
-    :param in_flight: returns the number of records in flight.
+    :param threads: number of the task's threads for plain functions.
+    :param in_flight: function that returns the number of records in flight.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class MeasuredCaller:
 
     @property
     def patience_seconds(self) -> float:
-        """For how long the task may wait for a call."""
+        """Longest wait of the task for a call, in seconds."""
         return self._caller.patience_seconds
 
     @property
@@ -115,11 +115,11 @@ class MeasuredCaller:
         return self._caller.thread_states()
 
     def close(self) -> None:
-        """Give up what runs."""
+        """Give up the calls that run."""
         self._caller.close()
 
     def figures(self) -> CallFigures:
-        """Return what was measured up to now."""
+        """Return the figures measured up to now."""
         open_ns = 0 if self._opened is None else round((self._now() - self._opened) * _NS)
         return CallFigures(
             nodes=tuple(node.figures() for node in self._nodes.values()),
@@ -152,7 +152,7 @@ class MeasuredCaller:
 class _CalledNode:
     """The measurements of one node.
 
-    :ivar seconds: durations of calls that are not in a bucket yet.
+    :ivar seconds: durations, in seconds, of calls that are not in a bucket yet.
     """
 
     def __init__(self, async_node: AsyncNode) -> None:
@@ -174,7 +174,7 @@ class _CalledNode:
         return self._recorder.latencies()
 
     def figures(self) -> NodeCalls:
-        """Return what was measured up to now."""
+        """Return the figures measured up to now."""
         return NodeCalls(
             self._async_node.name,
             self.latencies(),

@@ -1,8 +1,9 @@
-"""Opens what the calls of a task share before its first record, and closes it at the task's end.
+"""Opens the resources that the calls of a task share before its first record, and closes them at the task's
+end.
 
 Rule: a resource is made, entered and left on the event loop, whose thread it may belong to: an HTTP session
-asks for the running loop when it is made. Each step is bounded, and whatever it raises is an error of the
-node; a wish to exit is one, too.
+asks for the running loop when it is made. Each step is bounded, and any exception of it is an error of the
+node, ``SystemExit`` included.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ class Resources:
     """The resources that are open; all methods run on the loop's thread."""
 
     def __init__(self) -> None:
-        #: Node -> what leaves its resource.
+        #: Node -> the exit stack that leaves its resource.
         self._open: dict[AsyncNode, AsyncExitStack] = {}
 
     async def enter(self, async_node: AsyncNode) -> Any:
         """Make a node's resource, and enter it in the time that a call of the node may take.
 
         :raises CallTimeoutError: it takes longer.
-        :raises TopologyError: what was made is no context manager.
-        :raises Exception: whatever it raised.
+        :raises TopologyError: the factory made no context manager.
+        :raises Exception: the resource's own error.
         """
         late = "the resource was not entered within the node's timeout_ms"
         return await _bounded(self._enter(async_node), async_node.timeout_seconds, late)
 
     async def close(self, seconds: float) -> None:
-        """Leave the entered resources, the last first, each as if no other one failed; errors are logged.
+        """Leave the entered resources, the last first, each even if another one fails; errors are logged.
 
-        :param seconds: time limit of all of them together.
+        :param seconds: time limit for all of them together.
         """
         now = asyncio.get_running_loop().time
         ends = now() + seconds
@@ -72,10 +73,10 @@ class Resources:
 
 
 def open_resources(async_nodes: Sequence[AsyncNode], enter: Callable[[AsyncNode], Any]) -> None:
-    """Give each asynchronous node what its resource makes; nodes that name the same one share it.
+    """Give each asynchronous node its entered resource; nodes that name the same factory share one.
 
-    :param enter: makes and enters a node's resource, see :meth:`Resources.enter`.
-    :raises Exception: whatever a resource raised; its node is on the traceback.
+    :param enter: function that makes and enters a node's resource, see :meth:`Resources.enter`.
+    :raises Exception: the error of a resource; its node is on the traceback.
     """
     opened: list[tuple[ResourceFactory, Any]] = []
     for async_node in async_nodes:
@@ -91,9 +92,9 @@ def open_resources(async_nodes: Sequence[AsyncNode], enter: Callable[[AsyncNode]
 
 @contextmanager
 def closing(what: str, task_id: str) -> Iterator[None]:
-    """Log an error of closing something: it must hide no error of a record, and keep nothing else open.
+    """Log an error of closing, so that it hides no error of a record and other objects are closed, too.
 
-    :param what: names it in the log.
+    :param what: name, for the log, of the object that is closed.
     """
     try:
         yield
@@ -128,7 +129,7 @@ async def _bounded(step: Awaitable[Any], seconds: float, late: str) -> Any:
     """Return the result of a step that has a time limit.
 
     :param late: the message of the error when it takes too long.
-    :raises CallTimeoutError: it did, and is cancelled.
+    :raises CallTimeoutError: the step took longer; it is cancelled.
     """
     task = asyncio.ensure_future(step)
     ended, _ = await asyncio.wait((task,), timeout=seconds)

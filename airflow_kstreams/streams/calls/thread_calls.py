@@ -3,7 +3,7 @@
 Rule: a thread that hangs cannot be killed. Its call is given up at ``timeout_ms``: its record goes on with
 the error, another thread takes the place, and the old one ends when its function returns, if ever; until then
 it counts as abandoned. Threads are daemons, so that a process can end in spite of them. After the close no
-call begins: a thread looks for that under the lock under which it takes its call.
+call begins: a thread checks for the close under the lock under which it takes its call.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from airflow_kstreams.streams.hints.function_checks import answered
 class ThreadCalls:
     """The threads of one task.
 
-    :param threads: their number.
-    :param announce: takes each call that has ended, from any thread.
-    :param name: begins the names of the threads.
+    :param threads: number of threads.
+    :param announce: function that takes each call that has ended, from any thread.
+    :param name: beginning of the threads' names.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ThreadCalls:
         self._announce(call)
 
     def look(self) -> None:
-        """Give up what has run too long, and replace threads that are gone."""
+        """Give up calls that have run too long, and replace threads that have died."""
         now = time.monotonic()
         for number, worker in enumerate(self._workers):
             call = worker.call

@@ -1,12 +1,12 @@
 """Runs calls in production: on one event loop with a thread of its own, and on threads for plain functions.
 
-Calls go to the loop through an inbox, and the loop is woken when no more come for now and one may begin: else
-it looks into the inbox when a place comes free. They come back through one queue, of which the task's thread
-takes them: those of one round of the loop together, and while others wait to begin, those of a millisecond.
-While it waits there it looks after those that run them: a call that blocks the loop cannot be cancelled,
-since it is the loop's only thread. It is named while it lasts, by its node and the line that it stands at;
-when it has lasted for the call's own ``timeout_ms``, the task fails. Another attempt has another loop.
-Threads and loops that never come back stay in the process: see ``abandoned.py``.
+Calls go to the loop through an inbox, and the task wakes the loop when no more come for now and one may
+begin: else the loop takes them from the inbox when a place comes free. Ended calls come back through one
+queue, from which the task's thread takes them: those of one round of the loop together, and while others wait
+to begin, those of a millisecond. While it waits there it supervises the loop and the threads: a call that
+blocks the loop cannot be cancelled, since the loop has one thread. A warning names it meanwhile, by its node
+and its current line; when it has lasted for the call's own ``timeout_ms``, the task fails. Another attempt
+has another loop. Threads and loops that never come back stay in the process: see ``abandoned.py``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GATHER_SECONDS = 0.001
 class ThreadedCaller:
     """Runs the calls of one task.
 
-    :param async_nodes: its asynchronous nodes.
+    :param async_nodes: the task's asynchronous nodes.
     :param threads: number of threads for plain functions.
     """
 
@@ -120,7 +120,7 @@ class ThreadedCaller:
         return 0 if self._pool is None else self._pool.replaced
 
     def close(self) -> None:
-        """Give up what runs, and close the resources, each though another one fails."""
+        """Give up the calls that run, and close the resources, each even if another one fails."""
         if self._closed or not self._opened:
             return
         self._closed = True
@@ -163,7 +163,7 @@ class _LoopThread:
         self._ended: list[Call] = []
         self._resources = Resources()
         self._ending = False
-        #: How often the loop has said that it goes on, and what was seen of that.
+        #: Number of beats of the loop, and the number at the last check.
         self._beats = self._seen_beats = 0
         self._looked_at = time.monotonic()
         self._silent_seconds = 0.0
@@ -182,7 +182,7 @@ class _LoopThread:
     def enter(self, async_node: AsyncNode) -> Any:
         """Make a node's resource on the loop, and enter it.
 
-        :raises Exception: as :meth:`Resources.enter`; also where that blocks the loop.
+        :raises Exception: as :meth:`Resources.enter`; a timeout also if the factory blocks the loop.
         """
         entering = asyncio.run_coroutine_threadsafe(self._resources.enter(async_node), self._loop)
         try:
@@ -197,7 +197,7 @@ class _LoopThread:
     def state(self, async_nodes: Sequence[AsyncNode]) -> ThreadState:
         """Return the state of the loop's thread.
 
-        :param async_nodes: whose calls run here.
+        :param async_nodes: the nodes whose calls run here.
         """
         thread = self._thread
         busy_seconds = None

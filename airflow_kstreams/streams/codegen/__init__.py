@@ -7,5 +7,5 @@ makes 5.4 times as many records a second, because to choose, enter and leave a l
 than most records. With one source, and with long runs of records of one topic, the shared loop is not used.
 
 Called by ``runtime`` while it binds a task. Imports ``graph`` and ``records``. No text of a user becomes
-code, and what a single operator does is written at the operator.
+code, and the lines of a single operator belong to the operator.
 """

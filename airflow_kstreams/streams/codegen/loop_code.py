@@ -2,13 +2,12 @@
 
 A node is written into a loop once for each way that leads to it. Where that would be too much, or too deep
 for Python's compiler, the loop calls the node's closure, which is compiled from the same lines
-(:func:`closure_of`). The closure is also what a node is known by: a function around it (such as a tap) is
-another one, of which no lines are known, and so it is called. Only the task's own error handler is known to
-the loop, which writes it around the node's lines.
+(:func:`closure_of`). The closure also identifies a node: the loop knows no lines of a function around it
+(such as a tap), and calls that function. Only the task's own error handler is known to the loop, which writes
+it around the node's lines.
 
-A closure differs from the lines in a loop in what it finds: the record context is set already, its names are
-its own variables rather than a module's (many nodes share one compiled text), and what it forwards goes to
-other closures.
+A closure differs from the lines in a loop: the record context is set already, its names are its own variables
+rather than a module's (many nodes share one compiled text), and it forwards to other closures.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from airflow_kstreams.streams.serde.serdes import gives_back
 
 #: Python's compiler takes 20 loops in each other.
 _DEEPEST = 12
-#: Nodes in one loop; every two branches that meet again double what lies below.
+#: Most nodes in one loop; every two branches that meet again double the nodes below.
 _MOST_NODES = 100
 #: Texts of a kind that are kept compiled: a worker runs the same topology for many tasks.
 _COMPILED = 64
@@ -48,10 +47,12 @@ Handle = Callable[[Exception, str], None]
 
 
 class NodeCode(NamedTuple):
-    """The facts by which a node is written.
+    """The facts needed to write a node's lines.
 
-    :param children: names and closures, in the order in which they get a record.
-    :param handle: takes the node's errors; None if they end the task.
+    :param node: name of the node.
+    :param children: child name -> its closure, in the order in which they get a record.
+    :param write: function that writes the node's lines.
+    :param handle: function that takes the node's errors; None if they end the task.
     """
 
     node: str
@@ -64,9 +65,9 @@ class NodeCode(NamedTuple):
 class Inlining:
     """The parts that the loops of one task share.
 
-    :param context: of the task.
-    :param counters: of the task.
-    :param codes: closure -> how it is written.
+    :param context: the record being processed.
+    :param counters: the task's counters.
+    :ivar codes: closure -> the facts to write its lines.
     """
 
     context: TaskRecordContext
@@ -74,7 +75,12 @@ class Inlining:
     codes: dict[Forward, NodeCode] = field(default_factory=dict)
 
     def guarded(self, run: Forward, handled: Forward, handle: Handle | None) -> None:
-        """Take note of a closure with the task's error handler around another one."""
+        """Note a closure that is another one with the task's error handler around it.
+
+        :param run: the closure inside.
+        :param handled: the closure with the handler.
+        :param handle: function that takes the node's errors.
+        """
         code = self.codes.get(run)
         if code is not None and handled is not run:
             self.codes[handled] = code._replace(handle=handle)
@@ -91,13 +97,14 @@ class _Line(NamedTuple):
 class TaskLoopCode:
     """The port ``LoopCode`` over the nodes of a task.
 
-    :param node: the node that begins to write.
-    :param children: its children.
-    :param place: expressions for the attributes of the record context while the function processes something,
-        by name; none if the context is set when the function is called.
-    :param headers: expression for the headers of what the function processes.
-    :param forward: takes, in place of lines, what goes to all children; each child's closure then takes what
-        goes to it alone.
+    :param inlining: the parts that the task's loops share.
+    :param node: name of the node that begins to write.
+    :param children: child name -> its closure.
+    :param place: attribute of the record context -> expression for it; empty if the context is set when the
+        function is called.
+    :param headers: expression for the current record's headers.
+    :param forward: function that takes results for all children, in place of their lines; results for one
+        child then go to its closure. None to write the children's lines.
     """
 
     def __init__(
@@ -137,7 +144,7 @@ class TaskLoopCode:
         self._bytes: dict[str, tuple[str, Serde]] = {}
 
     def enter(self, node: str, children: Mapping[str, Forward]) -> None:
-        """Go on with another node, which nothing above it forwards to."""
+        """Go on with another node, to which no node above forwards: a source."""
         self._node, self._children = node, children
 
     def name(self, held: object, hint: str) -> str:
@@ -158,9 +165,9 @@ class TaskLoopCode:
         self._lines.append(_Line(self._depth, text, self._node, encodes=encodes))
 
     def place(self, *, for_closures: bool = False) -> None:
-        """Write how the record context is set.
+        """Write lines that set the record context to the current record.
 
-        :param for_closures: whether only nodes that run as closures need it here.
+        :param for_closures: True if only nodes that run as closures need it here.
         """
         if self._held:
             text = "; ".join(f"context.{name} = {held}" for name, held in self._held.items())
@@ -168,10 +175,10 @@ class TaskLoopCode:
 
     @contextmanager
     def changed(self, attribute: Changeable, variable: str) -> Iterator[None]:
-        """Write that what the lines in the body process has another timestamp, or other headers.
+        """Write lines that change the timestamp or the headers for the lines in the body.
 
         The record context is changed too, for nodes that run as closures, for stores and for error handlers,
-        and is as before when the body is left.
+        and is reset when the body is left.
         """
         outside = self.timestamp_ms, self.headers, self._held
         self.place()
@@ -191,7 +198,7 @@ class TaskLoopCode:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Write a compound statement's head; what is written meanwhile is its body."""
+        """Write a compound statement's head; the lines written in the ``with`` block are its body."""
         self.line(f"{head}:")
         before = len(self._lines)
         self._depth += 1
@@ -202,7 +209,7 @@ class TaskLoopCode:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Write what adds up what the lines in the body count."""
+        """Write the lines that add up the counts of the lines in the body."""
         before = len(self._lines)
         with self.block("try"):
             yield
@@ -231,10 +238,12 @@ class TaskLoopCode:
         self.line(f"{self._counts[held]} += 1")
 
     def deserialized(self, data: str, serde: Serde, hint: str) -> str:
-        """Write how an object is made of bytes.
+        """Write the line that makes an object of bytes.
 
-        :param data: variable that holds the bytes, or None.
-        :return: the variable that holds the object.
+        :param data: name of the variable that holds the bytes, or None.
+        :param serde: serde that reads them.
+        :param hint: beginning of the new variable's name.
+        :return: name of the variable that holds the object.
         """
         made = data
         if serde.deserialize is not bytes:
@@ -245,15 +254,15 @@ class TaskLoopCode:
         return made
 
     def has_bytes(self, variable: str, data: str, serde: Serde) -> None:
-        """Take note of which variable holds the bytes of another one's object."""
+        """Note that a variable holds the bytes of another variable's object."""
         self._bytes[variable] = (data, serde)
 
     def serialized(self, variable: str, serde: Serde, serialize: Callable[[Any], bytes] | None = None) -> str:
         """Return the expression for a variable's bytes, None where it holds None.
 
-        Bytes that would be made the same way again are not made anew.
+        Bytes that were read, and that the serde would write again, are not made anew.
 
-        :param serialize: called in place of the serde's own function.
+        :param serialize: function to call in place of the serde's own.
         """
         known, of = self._bytes.get(variable, ("", None))
         if of is not None and gives_back(of, serde):
@@ -262,7 +271,7 @@ class TaskLoopCode:
         return f"None if {variable} is None else {function}({variable})"
 
     def forward(self, key: str, value: str, to: str | None = None) -> None:
-        """Write what the children of the node do with a key and a value."""
+        """Write the lines of the node's children for a key and a value."""
         if self._forward is not None:
             target = self._forward if to is None else self._children[to]
             self.line(f"{self.name(target, 'forward')}({key}, {value})")
@@ -311,9 +320,9 @@ class TaskLoopCode:
 
 
 def closure_of(inlining: Inlining, code: NodeCode, forward: Forward) -> Forward:
-    """Make the closure that runs a node's lines, and take note of the lines for the loops of the task.
+    """Make the closure that runs a node's lines, and keep the lines for the loops of the task.
 
-    :param forward: hands a record to every child.
+    :param forward: function that hands a record to every child.
     """
     run: Forward = _closure(inlining, code, forward, "key", "value")
     inlining.codes[run] = code
@@ -325,8 +334,10 @@ def answer_closure(
 ) -> Callable[[Any, Any, Any], None]:
     """Make the function that takes key, value and the answer of a node's call.
 
-    :param write: writes what becomes of an answer.
-    :param forward: hands a record to every child.
+    :param node: name of the node.
+    :param children: child name -> its closure.
+    :param write: function that writes the lines that use an answer.
+    :param forward: function that hands a record to every child.
     """
 
     def write_given(code: LoopCode, key: str, value: str) -> None:

@@ -6,15 +6,15 @@ their average is that sum by the time that the task was open.
 
 At most ``MOST_NODES`` nodes have figures by name, the first ones in topological order, and the others
 together. Where two are added up of which one has such others, a node keeps its name only if both name it: no
-figure by name lacks a part. What is not known in part is not known at all: see ``UNKNOWN``.
+figure by name lacks a part. A sum with an unknown part is unknown: see ``UNKNOWN``.
 
 Many latencies take few bytes: a histogram whose buckets grow by one factor. Rule: at scale s bucket i holds
 latencies of ``2 ** (i / 2 ** s)`` nanoseconds up to the next bucket's. One step down in scale joins
 neighbours (i becomes i // 2). A histogram has the largest scale, ``FINEST`` at most, at which no more than
 ``MOST_BUCKETS`` buckets hold anything.
 
-Invariant: adding up histograms gives, bit for bit, the histogram of everything that went into them, in any
-order and grouping. For the buckets in use never become more by a step down, nor fewer by adding: so a part
+Invariant: adding up histograms gives, bit for bit, the histogram of all their latencies, in any order and
+grouping. For the buckets in use never become more by a step down, nor fewer by adding: so a part
 that had to take a coarser scale would have forced it on the whole, too. Sums and maxima are integers, which
 add up exactly.
 
@@ -42,12 +42,12 @@ _NS = 1_000_000_000
 
 
 class Latencies(msgspec.Struct, frozen=True, array_like=True):
-    """A histogram.
+    """A histogram of latencies.
 
-    :param total_ns: sum.
-    :param max_ns: the largest.
-    :param scale: see above.
-    :param buckets: index and count of each bucket that holds anything, one after the other, by index.
+    :param total_ns: sum of the latencies, nanoseconds.
+    :param max_ns: the largest latency, nanoseconds.
+    :param scale: fineness of the buckets, see the module.
+    :param buckets: index and count of each bucket in use, one after the other, by index.
     """
 
     total_ns: int = 0
@@ -67,7 +67,8 @@ class Latencies(msgspec.Struct, frozen=True, array_like=True):
         return self.total_ns / count if count else None
 
     def quantile_ns(self, share: float) -> float | None:
-        """Return the latency that a share of all do not exceed, as exactly as the scale allows; None of none.
+        """Return the latency, in nanoseconds, that a share of all do not exceed, as exactly as the scale
+        allows; None without latencies.
 
         :param share: the share, above 0 and up to 1.
         """
@@ -104,7 +105,8 @@ class LatencyRecorder:
     def record(self, seconds: float, count: int = 1) -> None:
         """Add some latencies by their sum.
 
-        :param count: the number that share the sum equally; at least one.
+        :param seconds: sum of the latencies.
+        :param count: number of latencies that share the sum equally; at least one.
         """
         total_ns = max(0, round(seconds * _NS))
         each_ns = total_ns // count
@@ -149,10 +151,10 @@ ThreadStateName = Literal["RUNNING", "IDLE", "ABANDONED"]
 class ThreadState(msgspec.Struct, frozen=True, kw_only=True):
     """A thread that runs calls of a task.
 
-    :param name: of the thread.
-    :param state: whether it runs a call, is idle, or was given up.
-    :param event_loop: whether it is the task's event loop, whose one thread runs many calls.
-    :param busy_seconds: an event loop's time on a processor; None where the system does not tell.
+    :param name: name of the thread.
+    :param state: ``RUNNING``, ``IDLE`` or ``ABANDONED``.
+    :param event_loop: True for the task's event loop, whose one thread runs many calls.
+    :param busy_seconds: an event loop's time on a processor; None where the system does not measure it.
     """
 
     name: str
@@ -164,13 +166,13 @@ class ThreadState(msgspec.Struct, frozen=True, kw_only=True):
 class NodeCalls(msgspec.Struct, frozen=True, array_like=True):
     """The calls of one node.
 
-    :param node: its name; empty for several, see ``OTHER_NODES``.
-    :param latency: of each call made, from its beginning to its end.
-    :param failed: calls that ended with an error, those timed out among them.
-    :param timed_out: calls given up at ``timeout_ms``.
-    :param retried: calls made because the one before of their record had failed.
-    :param most_in_flight: the most that ran at the same time.
-    :param queued_ns: time that calls waited for their turn, those of all calls added up.
+    :param node: name of the node; empty for several, see ``OTHER_NODES``.
+    :param latency: latencies of the calls made, from beginning to end.
+    :param failed: number of calls that ended with an error, those timed out among them.
+    :param timed_out: number of calls given up at ``timeout_ms``.
+    :param retried: number of calls made because the one before of their record had failed.
+    :param most_in_flight: largest number of calls that ran at the same time.
+    :param queued_ns: sum of the times that calls waited for their turn, nanoseconds.
     """
 
     node: str
@@ -196,14 +198,14 @@ class NodeCalls(msgspec.Struct, frozen=True, array_like=True):
 class ThreadFigures(msgspec.Struct, frozen=True, array_like=True):
     """The threads that run a task's calls: the event loop, and those of plain functions.
 
-    :param running: number of those that ran calls at the last look.
-    :param idle: number of those that ran none.
-    :param abandoned: number of those that were given up, and still went on.
-    :param replaced: number of those that were made in place of others.
-    :param open_ns: time that there were threads for plain functions, that of all threads added up.
-    :param busy_ns: the part of it in which they ran calls.
-    :param loop_open_ns: time that there was an event loop.
-    :param loop_busy_ns: the part of it that was on a processor; None where the system does not tell.
+    :param running: number of threads that ran calls when they were counted last.
+    :param idle: number of threads that ran none then.
+    :param abandoned: number of threads that were given up, and still went on then.
+    :param replaced: number of threads that were made in place of others.
+    :param open_ns: sum of the lifetimes of threads for plain functions, nanoseconds.
+    :param busy_ns: part of it in which they ran calls.
+    :param loop_open_ns: lifetime of the event loop, nanoseconds.
+    :param loop_busy_ns: part of it on a processor; None where the system does not measure it.
     """
 
     running: int = 0
@@ -232,12 +234,12 @@ class ThreadFigures(msgspec.Struct, frozen=True, array_like=True):
 class CallFigures(msgspec.Struct, frozen=True, array_like=True):
     """The calls of a task, or of several.
 
-    :param nodes: by node, in topological order, the others last.
-    :param known: False if there was no room for a part: then the rest says nothing.
-    :param open_ns: time that the task was ready, by the clock of its calls.
-    :param waiting_ns: time between a record's choice and its release, that of all records added up.
-    :param most_waiting: the most records that were chosen and not released at the same time.
-    :param threads: that ran the calls.
+    :param nodes: figures of each node, in topological order, those of the other nodes together last.
+    :param known: False if there was no room for a part: then the other figures mean nothing.
+    :param open_ns: time for which the task was open, by the clock of its calls, nanoseconds.
+    :param waiting_ns: sum, over all records, of the time between choice and release, nanoseconds.
+    :param most_waiting: largest number of records that were chosen and not released at the same time.
+    :param threads: figures of the threads that ran the calls.
     """
 
     nodes: tuple[NodeCalls, ...] = ()

@@ -1,9 +1,9 @@
-"""Counts what becomes of the records of a task, where it happens.
+"""Counts the records that a task reads, writes and leaves out, where that happens.
 
 A record is counted where it is read from a topic, written to one, or left out at a node by a rule. Loops
 count in local variables and add them up at the end of each batch; closures count in cells of
-:class:`Counters`. Both cover one attempt; :class:`RecordCounts` is what travels with the offsets, so it
-covers exactly what was committed.
+:class:`Counters`. Both cover one attempt; a :class:`RecordCounts` is committed with the offsets, so it covers
+exactly the committed records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Rule = Literal["filtered", "unmatched", "null", "late", "undated", "skipped", "d
 
 #: The rules that make up ``records_dropped`` of a task's report.
 DROPPING: frozenset[Rule] = frozenset(("null", "late", "undated", "skipped"))
-#: Name of the nodes whose counts had no room where they were written, together.
+#: Name for all nodes whose counts had no room in the offset metadata.
 OTHER_NODES = ""
 
 
@@ -40,10 +40,10 @@ class _CountedSubtopology(Protocol):
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, order=True):
     """Records that went no further at a node.
 
-    :param node: its name; ``global table <topic>`` for records of one, read once in a run; empty for several,
-        see ``OTHER_NODES``.
-    :param rule: the rule by which they were left out.
-    :param records: their number.
+    :param node: name of the node; ``global table <topic>`` for records of a global table, read once in a run;
+        empty for several nodes, see ``OTHER_NODES``.
+    :param rule: rule by which they were left out.
+    :param records: number of these records.
     """
 
     node: str
@@ -54,12 +54,12 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, order=True):
 class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Counts of records since a slice's start, of one task or of all.
 
-    :param read: records consumed, by source topic, those of ``outside`` not among them.
-    :param outside: records read and left out because they are dated outside the interval that the run keeps
-        to, by source topic; topics without such are absent.
-    :param written: records that sinks sent, by topic.
-    :param sent: records that processors sent by a topic's name, by topic.
-    :param left_out: the records that went no further, the largest counts first.
+    :param read: source topic -> number of records consumed, without those of ``outside``.
+    :param outside: source topic -> number of records read and left out because they are dated outside the
+        run's data interval; topics without such are absent.
+    :param written: topic -> number of records that sinks sent.
+    :param sent: topic -> number of records that processors sent by the topic's name.
+    :param left_out: the counts of records that went no further, the largest first.
     """
 
     read: dict[str, int] = {}
@@ -74,27 +74,27 @@ class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return _added(self.written, self.sent)
 
     def consumed(self, subtopologies: Collection[_CountedSubtopology]) -> int:
-        """Return how many records some subtopologies have read from topics that none of them writes.
+        """Return the number of records that subtopologies have read from topics which none of them writes.
 
-        :param subtopologies: those whose tasks counted.
+        :param subtopologies: the subtopologies whose tasks counted.
         """
         written = {topic for sub in subtopologies for topic in sub.sinks}
         return sum(count for topic, count in self.read.items() if topic not in written)
 
     def produced(self, subtopologies: Collection[_CountedSubtopology]) -> int:
-        """Return how many records some subtopologies have written to topics that none of them reads.
+        """Return the number of records that subtopologies have written to topics which none of them reads.
 
-        :param subtopologies: those whose tasks counted.
+        :param subtopologies: the subtopologies whose tasks counted.
         """
         read = {topic for sub in subtopologies for topic in sub.sources}
         return sum(count for topic, count in self.output.items() if topic not in read)
 
     def at(self, node: str) -> int:
-        """Return how many records went no further at a node."""
+        """Return the number of records that went no further at a node."""
         return sum(entry.records for entry in self.left_out if entry.node == node)
 
     def by(self, *rules: str) -> int:
-        """Return how many records went no further by some rules."""
+        """Return the number of records that went no further by these rules."""
         return sum(entry.records for entry in self.left_out if entry.rule in rules)
 
     @property
@@ -153,8 +153,8 @@ LeftOutCounts = list[tuple[tuple[str, Rule], int]]
 class Counters:
     """The counts of one attempt of a task; a cell is a list that holds one number.
 
-    :param early: names of the nodes that count for records that are not released yet; what they count is not
-        in any sum until it is taken out and added.
+    :param early: names of the nodes that count for records that are not released yet; their counts are in no
+        sum until they are taken out and added.
     """
 
     def __init__(self, early: frozenset[str] = frozenset()) -> None:
@@ -188,7 +188,7 @@ class Counters:
         return count
 
     def take_early(self) -> LeftOutCounts:
-        """Return what nodes counted for records that are not released yet, and forget it."""
+        """Take out, and return, the counts of nodes for records that are not released yet."""
         taken: LeftOutCounts = []
         for place, cell in self._early_cells.items():
             if cell[0]:

@@ -1,4 +1,4 @@
-"""Words the commands that reset or expand an application, for messages."""
+"""Makes the commands that reset or expand an application, for messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 def reset_command(application_id: str, *flags: str) -> str:
     """Return the command line of a reset.
 
-    :param flags: what it shall do.
+    :param flags: options of the command, e.g. ``--to-latest``.
 
     >>> reset_command("orders", "--to-latest")
     'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --to-latest'
@@ -22,7 +22,7 @@ def start_over_flags(inputs: Collection[str], between: Collection[str]) -> str:
     """Return the options of a reset after which everything is processed again, with empty state.
 
     :param inputs: the application's input topics.
-    :param between: the user's own topics between subtopologies, whose records were made of the inputs.
+    :param between: the user's own topics between subtopologies, whose records come from the inputs.
 
     >>> start_over_flags(["sales", "orders"], ["checked"])
     '--input-topics orders,sales --intermediate-topics checked'
@@ -41,9 +41,9 @@ def drop_slice_command(application_id: str) -> str:
 
 
 def accept_command(application_id: str, partitions: Iterable[tuple[str, int]], scenario: str) -> str:
-    """Return the command that has reading go on elsewhere in some partitions, and changes nothing else.
+    """Return the command that moves the offset from which some partitions are read, and changes nothing else.
 
-    :param partitions: (topic, number) of each.
+    :param partitions: (topic, partition number) of each partition.
     :param scenario: ``--to-earliest``, ``--to-latest`` or ``--to-offset <offset>``.
 
     >>> accept_command("orders", [("in", 0), ("in", 2)], "--to-earliest")
@@ -59,8 +59,8 @@ def accept_command(application_id: str, partitions: Iterable[tuple[str, int]], s
 def give_up_command(application_id: str, changelogs: Iterable[str], *, drop_slice: bool = False) -> str:
     """Return the command that deletes changelogs, so that their stores begin empty, and nothing else.
 
-    :param changelogs: whether they exist or not.
-    :param drop_slice: whether an unfinished slice goes, too.
+    :param changelogs: names of changelogs, existing or not.
+    :param drop_slice: True to delete an unfinished slice, too.
 
     >>> give_up_command("orders", ["orders-totals-changelog"])  # doctest: +ELLIPSIS
     'airflow-kstreams reset ... --application-id orders --internal-topics orders-totals-changelog'

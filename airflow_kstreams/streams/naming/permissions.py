@@ -1,4 +1,4 @@
-"""Describes what a Kafka user must be allowed to do, in the words of Kafka's ACLs.
+"""Describes the permissions that a Kafka user needs, in the words of Kafka's ACLs.
 
 Kafka's authorizer takes some operations as including others: a user who may read, write, delete or alter
 something may also describe it. So no list has ``Describe`` beside one of those.
@@ -31,7 +31,7 @@ class Operation(StrEnum):
     IDEMPOTENT_WRITE = "IdempotentWrite"
 
     def includes(self, other: Operation) -> bool:
-        """Whether a user who may do this may do the other, too."""
+        """Return True if a user who may do this may do the other, too."""
         return (
             self is other
             or (other is Operation.DESCRIBE and self in _INCLUDE_DESCRIBE)
@@ -52,12 +52,12 @@ class Resource(StrEnum):
 class Permission:
     """One ACL that a user needs.
 
-    :param operation: what must be allowed.
-    :param resource: on which kind of resource.
-    :param name: of the resource; empty for the cluster.
-    :param prefixed: whether it means every resource whose name starts so.
-    :param reason: what it is needed for.
-    :param without: what happens without it when the run goes on, empty when it does not.
+    :param operation: the operation to allow.
+    :param resource: kind of resource.
+    :param name: name of the resource; empty for the cluster.
+    :param prefixed: True for all resources whose names begin with ``name``.
+    :param reason: the use of the permission, as text.
+    :param without: effect of its absence if the run goes on without it, as text; empty if the run fails.
     """
 
     operation: Operation
@@ -68,7 +68,7 @@ class Permission:
     without: str = ""
 
     def covers(self, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether this permission, once given, allows an operation on a resource."""
+        """Return True if this permission, once given, allows an operation on a resource."""
         same = name.startswith(self.name) if self.prefixed else self.name in (name, "*")
         return self.resource is resource and same and self.operation.includes(operation)
 
@@ -94,9 +94,9 @@ def transactional_permission(owner: str, reason: str = "transactions of tasks an
 def acl_command(permissions: Sequence[Permission], *, principal: str, bootstrap: str) -> str:
     """Return the command of Kafka's own tool that gives permissions on one resource.
 
-    :param permissions: all on the same resource.
-    :param principal: e.g. ``User:orders``; empty when it is not known.
-    :param bootstrap: address for an administrator; a placeholder does.
+    :param permissions: permissions on one resource.
+    :param principal: the user, e.g. ``User:orders``; empty when it is not known.
+    :param bootstrap: bootstrap servers for an administrator, or a placeholder.
     """
     first = permissions[0]
     words = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add"]

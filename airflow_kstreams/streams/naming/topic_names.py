@@ -1,9 +1,9 @@
-"""Checks and shows names of topics, and gives those that the engine makes for itself, and of the group and
-the ids under which state is copied to new processors.
+"""Checks and shows names of topics, and makes the names of the engine's own topics, and of the group and the
+ids under which state is copied to new processors.
 
-Every name of the engine's own is ``<application id>-<something>``, so that names tell the topics, permissions
-and resets of one application from another's. ``batch/protocol`` and ``batch/ledger`` define what the topics
-hold.
+Every name of the engine's own is ``<application id>-<something>``, so that topics, permissions and resets of
+different applications differ by name. ``batch/protocol`` and ``batch/ledger`` define the content of the
+topics.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ LEGAL_TOPIC = "use 1 to 249 letters, digits, dots, dashes and underscores"
 
 
 def is_legal_topic(name: str) -> bool:
-    """Return whether Kafka allows a name for a topic: 1 to 249 letters, digits, dots, dashes, underscores; no
+    """Return True if Kafka allows a name for a topic: 1 to 249 letters, digits, dots, dashes, underscores; no
     ``.``, ``..``.
     """
     return isinstance(name, str) and name not in {".", ".."} and _LEGAL.match(name) is not None
 
 
 def printable(name: str) -> str:
-    r"""Return a name as it is shown: what cannot be printed is escaped as in Python.
+    r"""Return a name for output: characters that cannot be printed are escaped as in Python.
 
     A node may have any name. One with a line feed, a control character or half a surrogate pair would break
     the text or the picture that names it.
@@ -39,11 +39,11 @@ def printable(name: str) -> str:
     )
 
 
-#: How the names of the topics end by which an application shows.
+#: Endings of the names of the topics by which an application can be found.
 PROTOCOL_ENDINGS = ("-metadata", "-runs")
 CHANGELOG_ENDING, REPARTITION_ENDING = "-changelog", "-repartition"
 RETRY_ENDING = "-retry"
-#: How the names of topics end that hold what a topology keeps or sends to itself.
+#: Endings of the names of changelogs and repartition topics.
 INTERNAL_ENDINGS = (CHANGELOG_ENDING, REPARTITION_ENDING)
 
 
@@ -85,8 +85,8 @@ class ProtocolTopics:
         return self.internal(f"{store}{CHANGELOG_ENDING}")
 
     def is_internal(self, topic: str) -> bool:
-        """Return whether a topic is named as internal topics of the application are; another application's
-        may be, too.
+        """Return True if a topic's name has the form of the application's internal topics; a topic of another
+        application may have it, too.
         """
         own = self.internal("")
         return any(
@@ -105,19 +105,19 @@ class ProtocolTopics:
 
     @staticmethod
     def replays(dead_letter_topic: str) -> str:
-        """Return the name of the topic that says how far the letters of a dead-letter topic were replayed."""
+        """Return the name of the topic that records the replayed offsets of a dead-letter topic."""
         return f"{dead_letter_topic}-replays"
 
 
 def catch_up_group(application_id: str) -> str:
-    """Return the consumer group whose offsets say how far state is copied."""
+    """Return the consumer group whose offsets record the progress of copying state."""
     return f"{application_id}-catchup"
 
 
 def catch_up_id(application_id: str, topic: str, source: int) -> str:
     """Return the transactional id under which the state of one source is copied.
 
-    :param topic: one that the subtopology reads; the subtopology's number is another one once lines of the
-        topology have moved, and a copy that goes on meanwhile would not be fenced.
+    :param topic: a topic that the subtopology reads, in place of its number, which changes with the lines of
+        the topology: a copy that is still running would not be fenced then.
     """
     return f"{catch_up_group(application_id)}-{topic}_{source}"
