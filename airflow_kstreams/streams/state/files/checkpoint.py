@@ -53,7 +53,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a checkpoint file.
 
     :param written_ms: time of writing, epoch milliseconds.
-    :param stores: checkpoints of stores by name.
+    :param owner: the task that owns the files.
+    :param stores: store name -> its checkpoint.
     """
 
     owner: StateOwner
@@ -62,7 +63,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
     def mark_of(self, store: str) -> bytes:
-        """Return what the files of a store must say that they hold: whose state, and up to where."""
+        """Return the mark that a store's files must hold: the state's owner, the store, its checkpoint."""
         return msgspec.json.encode((self.owner, store, self.stores[store]))
 
     def encode(self) -> bytes:
@@ -89,8 +90,8 @@ class ChangelogPartition:
 
     :param topic_id: id of its topic.
     :param start_offset: first offset of the log.
-    :param end_offset: its high watermark.
-    :param delete_retention_ms: time for which compaction keeps tombstones.
+    :param end_offset: high watermark of the log.
+    :param delete_retention_ms: milliseconds for which compaction keeps tombstones.
     """
 
     topic_id: str
@@ -112,7 +113,7 @@ def usable_offsets(
     :param owner: the task that asks.
     :param formats: store format by store name.
     :param changelogs: changelog partition by store name.
-    :param now_ms: epoch milliseconds.
+    :param now_ms: the present time, epoch milliseconds.
     """
     if checkpoint.owner != owner:
         log.info("the local checkpoint is not used: it is of %s, not of %s", checkpoint.owner, owner)

@@ -4,10 +4,10 @@ Steps: claim the folder; read the checkpoint and delete it; delete the files it 
 stores. At a clean end, after the last commit: close the stores, write the checkpoint, give the folder back.
 At any other end: discard the folder.
 
-The checkpoint names the files and vouches for no others: each database says by a mark inside it what it holds
-(``rocksdb_files.py``), and one that says something else, or nothing, is replayed. So a folder that was
-removed, emptied, or replaced by an older copy or by another task's costs a replay, and nothing reads the
-state to find out.
+The checkpoint names the files and vouches for no others: each database holds a mark that describes its
+content (``rocksdb_files.py``), and a store whose database has another mark, or none, is replayed. So a folder
+that was removed, emptied, or replaced by an older copy or by another task's costs a replay, and the state
+need not be read to find that out.
 
 Crash argument: ``state_folder.py`` shows that a home was left by a clean end. The checkpoint is written last,
 when the files are closed and durable, and deleted before they are opened, so a folder with a checkpoint holds
@@ -34,11 +34,12 @@ _CHECKPOINT = "checkpoint"
 
 
 class LocalState:
-    """The local state of one attempt of a task; nothing happens if the task has no persistent store.
+    """The local state of one attempt of a task; every method does nothing if the task has no persistent
+    store.
 
     :param root: folder of all local state on this machine.
     :param owner: the task.
-    :param stores: its persistent stores by name.
+    :param stores: name of a persistent store -> the store.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
 """Implements the stores whose entries expire by stream time: window store and session store.
 
-Rule: an entry's id is a tuple that begins with the moment it ages from (the start of a window, the end of a
-session) and ends with the serialized key, so ids sort by age. An entry expires when stream time reaches that
-moment plus the time the store keeps its entries; ``expire`` then deletes it, oldest first, with a tombstone
-in the changelog. The rule is the same in memory and in RocksDB.
+Rule: an entry's id is a tuple that begins with the time at which its age begins (the start of a window, the
+end of a session) and ends with the serialized key, so ids sort by age. An entry expires when stream time
+reaches that time plus the time for which the store keeps its entries; ``expire`` then deletes it, oldest
+first, with a tombstone in the changelog. The rule is the same in memory and in RocksDB.
 
-Crash argument: only the entries decide what expires when; a store restored from its changelog, at any drain,
+Crash argument: expiry depends on the entries alone; a store restored from its changelog, at any drain,
 expires the same entries at the same stream times.
 
 A window store has one value per key and window start, a session store one per key and session, which runs
@@ -49,10 +49,10 @@ class ExpiringStore:
 
     A store in RocksDB is a :class:`PersistentStore`, too, by the methods of its entries.
 
-    :param spec: name, serdes, storage, and whether changes are logged.
-    :param record_context: gives the timestamp of the record being processed.
-    :param kept_ms: an entry expires when stream time reaches the first part of its id plus this.
-    :param put: returns the user's object of a stored value, if they differ.
+    :param spec: the store's spec.
+    :param record_context: the record being processed, whose timestamp entries take.
+    :param kept_ms: milliseconds, after the first part of an entry's id, at which it expires by stream time.
+    :param put: function that returns the user's object of a stored value; None if they are the same.
     """
 
     # Number of times at the beginning of an id.
@@ -140,7 +140,7 @@ class ExpiringStore:
         """Delete expired entries, oldest first.
 
         :param stream_time_ms: stream time of the node that keeps the store.
-        :param leave: called with each entry once it is deleted.
+        :param leave: function called with id and entry of each deleted entry.
         """
         self.held.expire(stream_time_ms - self.kept_ms, leave or _unseen)
 
@@ -154,7 +154,7 @@ class ExpiringStore:
         return self.held.undrained_count()
 
     def undrained_at_least(self) -> int:
-        """Return how many of them the next drain gives for certain."""
+        """Return the number of changes that the next drain gives at least."""
         return self.held.undrained_at_least()
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
@@ -184,8 +184,9 @@ class ExpiringStore:
     ) -> Iterator[tuple[EntryId, Any]]:
         """Iterate over (id, value) of a key's present entries, oldest first.
 
-        :param first_ms: first part of the first id; None for all.
-        :param last_ms: first part of the last one; None for all.
+        :param key: serialized key.
+        :param first_ms: first part of the first id; None to begin at the oldest.
+        :param last_ms: first part of the last id; None to end at the newest.
         """
         ids = self.ids_of(key, () if first_ms is None else (first_ms,), last_ms)
         found = [(entry_id, self.get_entry(entry_id)) for entry_id in ids]
@@ -209,9 +210,9 @@ class ExpiringStore:
         return None if entry is None else self._handed_out(entry[0])
 
     def _key_bytes(self, key: Any, *times_ms: int | None) -> bytes:
-        """Serialize a key that a user gave.
+        """Serialize a user's key, and check times.
 
-        :param times_ms: the user's times, to be checked.
+        :param times_ms: the user's times, epoch milliseconds.
         """
         key_bytes = key_bytes_of(self, key)
         for time_ms in times_ms:
@@ -234,7 +235,8 @@ def bind_expiry(
     have left it by each commit.
 
     :param context: context of the node, which is being bound.
-    :param leaving: called with each expired entry, before the store's listeners.
+    :param store: the store.
+    :param leaving: function called with id and entry of each expired entry, before the store's listeners.
     """
 
     def expire(stream_time_ms: int, _node: str = context.node) -> None:
@@ -270,14 +272,14 @@ class SessionStore(ExpiringStore, Generic[K, V]):
     """One task's instance of a session store.
 
     Keys and values are Python objects, written in the serdes of the store's spec; a session is named by its
-    start and end. What is put in, and what is handed out, are copies: only ``put`` changes the store. Entries
+    start and end. The store takes copies and gives copies: only ``put`` changes it. Entries
     are deleted when stream time has passed their end by more than the spec's
     ``retention_ms``. Iteration is over the entries at its beginning.
 
     Operators name an entry by the id ``(end_ms, start_ms, serialized key)``.
 
     :param spec: name, serdes, retention.
-    :param record_context: gives the timestamp of the record being processed.
+    :param record_context: the record being processed, whose timestamp entries take.
 
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     >>> clicks = builder.stream("clicks").group_by_key()
@@ -317,7 +319,7 @@ class SessionStore(ExpiringStore, Generic[K, V]):
     def put_if_absent(self, key: K, value: V, start_ms: int, end_ms: int) -> V | None:
         """Set the value of a key's session that has none.
 
-        :return: the value found, or None when there was none and the new one was set.
+        :return: the value found; None if there was none and the new one was set.
         """
         found = self.get(key, start_ms, end_ms)
         if found is None:
@@ -358,14 +360,14 @@ class WindowStore(ExpiringStore, Generic[K, V]):
     """One task's instance of a window store.
 
     Keys and values are Python objects, written in the serdes of the store's spec; a window is named by its
-    start. What is put in, and what is handed out, are copies: only ``put`` changes the store.
+    start. The store takes copies and gives copies: only ``put`` changes it.
     Entries are deleted when stream time reaches their start plus the spec's ``retention_ms``.
     Iteration is over the entries at its beginning.
 
     Operators name an entry by the id ``(start_ms, serialized key)``.
 
     :param spec: name, serdes, retention.
-    :param record_context: gives the timestamp of the record being processed.
+    :param record_context: the record being processed, whose timestamp entries take.
 
     >>> class Largest(Processor):
     ...     def init(self, context):
@@ -409,7 +411,7 @@ class WindowStore(ExpiringStore, Generic[K, V]):
     def put_if_absent(self, key: K, value: V, start_ms: int) -> V | None:
         """Set the value of a key in a window where it has none.
 
-        :return: the value found, or None when there was none and the new one was set.
+        :return: the value found; None if there was none and the new one was set.
         """
         found = self.get(key, start_ms)
         if found is None:

@@ -1,6 +1,7 @@
 """Defines the port of entries that expire, which are held in memory or in RocksDB.
 
-An id is a tuple: the moment an entry ages from, any further distinction, the serialized key. Ids sort by age.
+An id is a tuple: the time at which an entry's age begins, any further distinction, the serialized key. Ids
+sort by age.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.store_serdes import StoredValues
 
-#: Names an entry: the moment it ages from, what else sets it apart, the serialized key.
+#: Id of an entry: the time at which its age begins, any further distinction, the serialized key.
 EntryId = tuple[Any, ...]
 #: (value, timestamp_ms).
 Entry = tuple[Any, int]
@@ -24,11 +25,11 @@ class HeldForm:
     """The form of the entries of a kind of store.
 
     :param spec: the store's spec.
-    :param values: turns its values into bytes.
+    :param values: the serializer of its values.
     :param times: number of times at the beginning of an id.
     :param changelog_key: id -> key of its changelog's records.
     :param entry_id: key of its changelog's records -> id.
-    :param on_earliest: called with the first part of an id that is before all others.
+    :param on_earliest: function called with the first part of an id that is before all others.
     """
 
     spec: StoreSpec
@@ -52,8 +53,8 @@ class HeldForm:
 class HeldEntries(Protocol):
     """The entries of one task's store, with their changes since the last drain.
 
-    :ivar get_entry: returns an entry, None if there is none.
-    :ivar put_entry: sets one; None deletes it.
+    :ivar get_entry: function that returns the entry of an id; None if there is none.
+    :ivar put_entry: function that sets the entry of an id; None deletes it.
     """
 
     get_entry: Callable[[EntryId], Entry | None]
@@ -80,8 +81,9 @@ class HeldEntries(Protocol):
     def ids_of(self, key: bytes, first: EntryId = (), last_ms: int | None = None) -> list[EntryId]:
         """Return the ids of a serialized key, oldest first.
 
-        :param first: first part of an id to begin at, as a tuple; all of them unless given.
-        :param last_ms: first part of the last one, all of them unless given.
+        :param key: serialized key.
+        :param first: first part of the id to begin at, as a tuple; empty to begin at the oldest.
+        :param last_ms: first part of the last id; None to end at the newest.
         """
         ...
 

@@ -2,8 +2,8 @@
 
 Rule: an element is a value with a key, a time ``t`` and an arrival number; elements of a key are in the order
 (t, arrival), and equal ones are all kept. An element is kept while ``t + retention >= stream time``. The join
-looks for none beyond that, and no other read returns one, whether or not it was removed from memory yet: so
-results depend on the rule and never on the moment of a removal.
+looks for no others, and no other read returns one, whether or not it was removed from memory yet: so results
+depend on the rule and never on the time of a removal.
 
 Elements are removed a period at a time, once all of it is beyond retention: periods are an eighth of the
 retention, so at most that much more is held, and each element is touched once. Within a period they are
@@ -19,8 +19,8 @@ Invariant: after a drain, folding every change drained so far gives exactly the 
 came and went between two drains is no change.
 
 Crash argument: changes are drained into the transaction that commits the offsets of the elements' records and
-the results they gave, so a restored store holds just the elements of committed records, each waiting or not
-as the committed results say. Arrival numbers go on behind the largest one restored: among the elements held
+their results, so a restored store holds just the elements of committed records, each waiting exactly if the
+committed results lack its own. Arrival numbers go on behind the largest one restored: among the elements held
 their order stays the same, and no two elements of one changelog have the same number.
 """
 
@@ -60,10 +60,11 @@ SHORTEST_PERIOD_MS = 1_000
 class JoinStore:
     """The elements of one side; see the module for the rule.
 
-    :param spec: name, serdes and retention.
-    :ivar stream_time: gives the stream time of the join, -1 before the first record.
-    :ivar late_time: gives the time by which the store's side judges what is late.
-    :ivar period_ms: stream time between two removals of :meth:`remove_expired`.
+    :param spec: the store's spec.
+    :ivar stream_time: function that gives the join's stream time, epoch milliseconds; -1 before the first
+        record.
+    :ivar late_time: function that gives the time by which elements of the store's side are late or not.
+    :ivar period_ms: milliseconds of stream time between two removals of :meth:`remove_expired`.
     """
 
     def __init__(self, spec: JoinStoreSpec) -> None:
@@ -85,7 +86,7 @@ class JoinStore:
         self._periods: dict[int, set[bytes]] = {}
         #: Arrival number -> key and element that waits.
         self._waiting: dict[int, tuple[bytes, Element]] = {}
-        #: Heap of (t, arrival number) of those that wait, and of some that no longer do.
+        #: Heap of (t, arrival number) of the waiting elements, and of some whose wait is over.
         self._queue: list[tuple[int, int]] = []
         self._changed: dict[int, tuple[bytes, Element]] = {}
         self._next = 0
@@ -97,9 +98,10 @@ class JoinStore:
     ) -> None:
         """Give the store the clock of its join, while the join is bound.
 
-        :param stream_time: gives the join's stream time.
-        :param late_time: gives the time by which the store's side judges what is late.
-        :param wake: called with the time of an element that begins to wait and is the first of those.
+        :param stream_time: function that gives the join's stream time.
+        :param late_time: function that gives the time by which elements of the store's side are late or not.
+        :param wake: function called with the time of an element that begins to wait and is the earliest of
+            the waiting ones.
         """
         self.stream_time = stream_time
         self.late_time = late_time
@@ -108,9 +110,10 @@ class JoinStore:
     def put(self, key: bytes, time_ms: int, value: Any, waits: bool) -> None:
         """Add an element.
 
-        :param key: serialized.
-        :param value: not None.
-        :param waits: whether it waits for a partner.
+        :param key: serialized key.
+        :param time_ms: time of the element, epoch milliseconds.
+        :param value: its value, not None.
+        :param waits: True if it waits for a partner.
         """
         number = self._next
         self._next = number + 1
@@ -135,8 +138,9 @@ class JoinStore:
     def find(self, key: bytes, first_ms: int, last_ms: int) -> list[Element]:
         """Return the elements of a key from ``first_ms`` to ``last_ms``, both included, by (t, arrival).
 
-        :param key: serialized.
-        :param first_ms: within retention.
+        :param key: serialized key.
+        :param first_ms: first time, epoch milliseconds, within retention.
+        :param last_ms: last time, epoch milliseconds.
         """
         elements = self._elements.get(key)
         if elements is None:
@@ -195,8 +199,8 @@ class JoinStore:
         return self._of(key_bytes_of(self, key))
 
     def range(self, first: Any, last: Any) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
-        """Iterate over (key, what :meth:`get` returns) from first to last, both included, in the order of
-        serialized keys, as they are now; None leaves an end open.
+        """Iterate over (key, its elements as by :meth:`get`) from first to last, both included, in the order
+        of serialized keys, as of the call; None leaves an end open.
         """
         low = None if first is None else key_bytes_of(self, first)
         high = None if last is None else key_bytes_of(self, last)
@@ -209,7 +213,7 @@ class JoinStore:
         return ((deserialize(key), kept) for key, kept in snapshot)
 
     def all(self) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
-        """Iterate over (key, what :meth:`get` returns), in the order of serialized keys, as they are now."""
+        """Iterate over (key, its elements as by :meth:`get`), in the order of keys, as of the call."""
         return self.range(None, None)
 
     def approximate_count(self) -> int:

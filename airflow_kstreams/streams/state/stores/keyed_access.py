@@ -26,8 +26,8 @@ Entry = tuple[Any, int]
 class KeyedAccess(ABC):
     """The part of :class:`KeyValueStore` that is the same in memory and on disk.
 
-    :param spec: name and serdes.
-    :param record_context: gives the timestamp of the record being processed.
+    :param spec: the store's spec.
+    :param record_context: the record being processed, whose timestamp entries take.
     """
 
     #: Closures and C functions, set in constructors: operators call them for every record.
@@ -88,5 +88,5 @@ class KeyedAccess(ABC):
 
 
 def in_bounds(key: bytes, low: bytes | None, high: bytes | None) -> bool:
-    """Return whether a key lies between two others, both included; None leaves an end open."""
+    """Return True if a key lies between two others, both included; None leaves an end open."""
     return (low is None or low <= key) and (high is None or key <= high)

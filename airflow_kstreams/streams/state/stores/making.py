@@ -32,14 +32,14 @@ def make_store(spec: StoreSpec, record_context: CurrentRecord) -> StateStore:
     store.
 
     :param spec: the store's spec.
-    :param record_context: the task's; entries that users put take their timestamp from it.
+    :param record_context: the record being processed, whose timestamp users' entries take.
     :raises ConfigError: a package that the store's storage needs is not installed.
     """
     return make_key_value_store(spec, record_context)
 
 
 def make_key_value_store(spec: StoreSpec, record_context: CurrentRecord) -> KeyValueStore:
-    """Make a task's instance of a key-value store, in memory or on disk as its spec says.
+    """Make a task's instance of a key-value store, in the storage of its spec.
 
     :raises ConfigError: a package that the store's storage needs is not installed.
     """

@@ -16,9 +16,9 @@ Change = tuple[bytes, bytes | None, int]
 class LoggedChanges(NamedTuple):
     """The changes of one store that the next commit logs.
 
-    :param changelog: topic.
-    :param least: the smallest number of changes, as the store counted them.
-    :param most: the largest number of changes.
+    :param changelog: name of the changelog topic.
+    :param least: least possible number of changes, as counted by the store.
+    :param most: largest possible number of changes.
     :param changes: the changes.
     """
 
@@ -52,7 +52,7 @@ class StateStore(Protocol):
         ...
 
     def undrained_at_least(self) -> int:
-        """Return how many changes the next drain gives at least, counted without it."""
+        """Return the number of changes that the next drain gives at least."""
         ...
 
     def drain_changes(self) -> Iterator[Change]:
@@ -85,10 +85,10 @@ class StateStore(Protocol):
 class KeyValueStore(StateStore, Protocol[K, V]):
     """One task's instance of a store of one value per key.
 
-    Keys and values are Python objects, written in the serdes of the store's spec. What is put in, and what
-    ``get``, ``range`` and ``all`` hand out, are copies: only ``put`` changes the store. (Operators use
-    ``get_entry`` and ``put_entry``, which copy nothing.) Order is that of the serialized keys, so that it is
-    the same after a restore.
+    Keys and values are Python objects, written in the serdes of the store's spec. The store takes copies, and
+    ``get``, ``range`` and ``all`` give copies: only ``put`` changes it. (Operators use ``get_entry`` and
+    ``put_entry``, which copy nothing.) Order is that of the serialized keys, so that it is the same after a
+    restore.
     """
 
     def get(self, key: K) -> V | None:
@@ -104,7 +104,7 @@ class KeyValueStore(StateStore, Protocol[K, V]):
     def put_if_absent(self, key: K, value: V) -> V | None:
         """Set the value of a key that has none.
 
-        :return: the value found, or None when there was none and the new one was set.
+        :return: the value found; None if there was none and the new one was set.
         """
         ...
 
@@ -142,10 +142,10 @@ class PersistentStore(Protocol):
         ...
 
     def open(self, folder: Path, mark: bytes | None = None) -> None:
-        """Keep the files in a folder; entries that it holds are the store's.
+        """Keep the files in a folder; entries in existing files become the store's.
 
-        :param mark: text that :meth:`close` left inside the files; files without it are refused. With None
-            files that are missing are made, and no mark is asked for.
+        :param mark: text that :meth:`close` wrote into the files; files without it are refused. None makes
+            missing files, and needs no mark.
         :raises StateStoreError: the files cannot be read or written, or have another mark.
         """
         ...
@@ -157,7 +157,8 @@ class PersistentStore(Protocol):
 
         Closing twice is harmless.
 
-        :param mark: what the files say from then on that they hold; None if they are not to be opened again.
+        :param mark: text, written into the files, that describes their content; None if they will not be
+            opened again.
         :raises StateStoreError: the files cannot be written.
         """
         ...

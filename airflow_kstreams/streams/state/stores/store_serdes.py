@@ -12,12 +12,12 @@ Types count, at every depth. ``{1: "a"}`` that comes back as ``{"1": "a"}``, a t
 list, ``True`` as 1 and -0.0 as 0.0 are not the same; NaN is the same as NaN. An int that comes back as an
 equal float is the same: only a serde that was declared to hold floats does that. A wrong refusal would stop
 an application that is right. So where Python's ``==`` cannot decide (an object without ``__eq__``, an array),
-the value is the same if its type is and it is written to the same bytes again.
+a value is the same if its type is the same and it is written to the same bytes again.
 
-Speed: every value that a store logs is asked for, so usual ones are decided in C. Of some types a serde is
+Speed: every value that a store logs is checked, so usual ones are decided in C. Of some types a serde is
 known to give every object back (:func:`kept_types`). Plain containers, and structs of plain fields, are
-compared by what ``marshal`` makes of them: it tells all types apart, and takes no subclass. Only where that
-says no is each part compared.
+compared by their bytes of ``marshal``, which differ for all types, and which it makes of no subclass. Only if
+these differ is each part compared.
 
 A serde that writes a value as None deletes the value's entry, as in Kafka Streams. A store must be without it
 at once, not from the next restore on, so every put asks the serde (:func:`deletes_of`): a serde of a user's
@@ -52,7 +52,7 @@ _TIMESTAMP = struct.Struct(">q")
 timestamp_bytes = _TIMESTAMP.pack
 #: Offset of the value.
 VALUE_OFFSET = _TIMESTAMP.size
-#: Of marshal's formats the last one whose bytes do not depend on which parts of an object are one object.
+#: The last of marshal's formats whose bytes do not depend on the identity of an object's parts.
 _WITHOUT_REFERENCES = 2
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _PACKAGE = __name__.partition(".")[0]
@@ -172,7 +172,7 @@ class StoredValues:
     def serialize(self, key: bytes, value: Any) -> bytes:
         """Return a value as bytes.
 
-        :param key: serialized; for the log at DEBUG.
+        :param key: serialized key; for the log at DEBUG.
         :raises StoreSerdeError: the serde does not take the value or does not give it back.
         """
         try:
@@ -188,7 +188,7 @@ class StoredValues:
     def deserialize(self, key: bytes, data: bytes) -> Any:
         """Return a value that was stored.
 
-        :param key: serialized; for the log at DEBUG.
+        :param key: serialized key; for the log at DEBUG.
         :raises StoreSerdeError: the bytes are not of the serde's format.
         """
         try:
@@ -201,7 +201,7 @@ class StoredValues:
     def check(self, key: bytes, value: Any, data: bytes) -> None:
         """Read back a value.
 
-        :param key: serialized; for the log at DEBUG.
+        :param key: serialized key; for the log at DEBUG.
         :param data: the serde's bytes.
         :raises StoreSerdeError: the value that is read back differs.
         """
@@ -227,7 +227,7 @@ class StoredValues:
     def error(self, key: bytes, what: str, error: Exception, value: Any = None) -> StoreSerdeError:
         """Return the error of a value that the serde does not take.
 
-        :param key: serialized.
+        :param key: serialized key.
         :param what: the finding, up to the name of the serde: ``a value that does not fit``.
         :param error: the serde's error.
         :param value: the value if there is one; only its type is shown.
@@ -261,7 +261,7 @@ def _type_name(value: Any) -> str:
 
 
 def survives(value: Any, data: bytes, serde: Serde) -> bool:
-    """Return whether a serde gives a value back unchanged.
+    """Return True if a serde gives a value back unchanged.
 
     :param value: the value that was written.
     :param data: the serde's bytes.
@@ -271,15 +271,17 @@ def survives(value: Any, data: bytes, serde: Serde) -> bool:
 
 
 def is_same(value: Any, read: Any, same_bytes: Callable[[Any], bool]) -> bool:
-    """Say whether two objects are the same, types included.
+    """Return True if two objects are the same, types included.
 
-    :param same_bytes: says of the second one whether it is written to the bytes of the first one.
+    :param value: the object that was written.
+    :param read: the object that was read back.
+    :param same_bytes: function that returns True if an object is written to the bytes of ``value``.
     """
     return _looks_same(value, read) or _same(value, read, lambda: same_bytes(read))
 
 
 def _looks_same(one: Any, other: Any) -> bool:
-    """Return whether two objects are plain and equal, types included; False may mean anything."""
+    """Return True if two objects are plain and equal, types included; False if that is not known."""
     kind: Any = type(one)
     if kind is not type(other):
         return False
@@ -397,8 +399,8 @@ def _same_zone(one: datetime, other: datetime) -> bool:
 
 @functools.lru_cache
 def _fields(kind: Any) -> list[str] | None:
-    """Return the fields by which records of a class are equal, None if it is none of records or has its own
-    ``__eq__``.
+    """Return the fields by which objects of a dataclass or struct are equal; None for another class, or one
+    with its own ``__eq__``.
     """
     equality: Any = kind.__eq__
     # A generated method has no file; one written in the class has.

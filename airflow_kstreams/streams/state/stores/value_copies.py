@@ -1,16 +1,16 @@
 """Copies values, so that a store and the functions that know its values never hold one object.
 
 Rule: a value goes into a store as a copy and comes out as a copy (:func:`copies_of`), wherever a function
-could change it: neither who gave an object to a store nor who received one changes the store. No copy is made
-of what cannot change, of what no other part of the task has, and of what goes to sinks only. A fold's
-function is given the aggregate itself and may change it: it is the function's own.
+could change it: neither the giver nor the receiver of an object changes the store. No copy is made of an
+object that cannot change, that no other part of the task has, or that goes to sinks only. A fold's function
+is given the aggregate itself and may change it: it is the function's own.
 
-**Which copy.** What a store's serde reads is never changed where its type says so: such stores copy nothing.
-Of a dict or list of plain values, and of a struct whose fields are declared so, a flat copy is a whole one.
-Everything else goes through the serde and back where msgspec makes it, which costs a tenth of a deep copy.
-What goes in must come back the same, types included, else it is copied deeply: so the commit sees what was
-put, and refuses it with the reason (``store_serdes.py``). What goes out need only be equal. A store without a
-changelog need not fit its serde, so its values are copied deeply.
+**Kinds of copies.** A store whose serde reads objects of immutable types copies nothing. For a dict or list
+of plain values, and for a struct whose fields are declared so, a flat copy is enough. Every other object goes
+through the serde and back where msgspec makes it, which costs a tenth of a deep copy. An object that goes in
+must come back the same, types included, else it is copied deeply: so the commit checks the object that was
+put, and refuses it with the reason (``store_serdes.py``). An object that goes out need only be equal. A store
+without a changelog need not fit its serde, so its values are copied deeply.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ IMMUTABLE = frozenset(
         uuid.UUID,
     )
 )
-#: Says whether all of some types are among them.
+#: Returns True if all of some types are among them.
 all_immutable = IMMUTABLE.issuperset
-#: Where a dataclass says whether it is frozen.
+#: Attribute of a dataclass with its parameters, ``frozen`` among them.
 _DATACLASS = "__dataclass_params__"
 _UNCHANGED = tuple(
     (serde.serialize, serde.deserialize)
@@ -103,7 +103,7 @@ def kept_if_copyable(value: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a value, flat where that is enough; a value that stays as it is, itself."""
+    """Return a copy of a value, flat where that is enough; the value itself if it cannot change."""
     kind = type(value)
     if kind is list and all(map(_stays, value)):
         return value.copy()
@@ -113,13 +113,13 @@ def _copied(value: Any) -> Any:
 
 
 def _stays(value: Any) -> bool:
-    """Return whether no one can change a value; some of which that is true are not known here."""
+    """Return True if a value is known to be immutable; False for some immutable ones, too."""
     kind = type(value)
     if kind in IMMUTABLE:
         return True
     if kind is tuple:
         return all(map(_stays, value))
-    # Other classes are asked for what they have themselves: one below a frozen one may have more attributes.
+    # Only a class's own declaration counts: a subclass of a frozen class may have more attributes.
     frozen = kind.__struct_config__ if isinstance(value, msgspec.Struct) else vars(kind).get(_DATACLASS)
     if frozen is None or not frozen.frozen:
         return False
@@ -133,10 +133,10 @@ def same(value: Any) -> Any:
 
 
 class ValueCopies(NamedTuple):
-    """Functions that make of a store's value an equal one that nothing else holds.
+    """Functions that copy a store's value to an equal one that no other part of the task holds.
 
-    :param taken_in: makes what the store keeps.
-    :param handed_out: makes what the store gives.
+    :param taken_in: function that makes the copy which the store keeps.
+    :param handed_out: function that makes the copy which the store gives.
     """
 
     taken_in: Callable[[Any], Any]
@@ -166,14 +166,16 @@ def _copying(
 ) -> Callable[[Any], Any]:
     """Make a function that copies values.
 
-    :param read: the type that msgspec reads, in a tuple; nothing for another serde.
-    :param is_copy: whether what came back from some bytes is a copy of a value.
+    :param serde: the store's serde of values.
+    :param read: the type that msgspec reads, in a tuple; empty for another serde.
+    :param is_copy: function of a value, the object read back, and the bytes: it returns True if the object is
+        a copy of the value.
     """
     serialize, deserialize = serde.serialize, serde.deserialize
     flat = _flat_struct(*read)
 
     def through_serde(value: Any) -> Any:
-        """Return what the serde makes of a value, None if that is no copy of it."""
+        """Return a value that went through the serde and back; None if that is no copy of it."""
         try:
             data = serialize(value)
             found = deserialize(data)
@@ -218,9 +220,10 @@ def _read_by_msgspec(spec: StoreSpec) -> tuple[inspect.Type] | tuple[()]:
 
 
 def _never_changes(read: inspect.Type, within: tuple[Any, ...]) -> bool:
-    """Return whether nothing changes what is read as a type.
+    """Return True if objects read as a type cannot change.
 
-    :param within: classes around it; one in itself says nothing new.
+    :param read: the type, as msgspec describes it.
+    :param within: classes around it: a class inside itself needs no second check.
     """
     match read:
         case inspect.UnionType() | inspect.TupleType():
@@ -243,7 +246,7 @@ def _frozen_dataclass(cls: type) -> bool:
 
 
 def _flat_struct(read: inspect.Type | None = None) -> type | None:
-    """Return the class of structs of which a flat copy is a whole one, None if a type is no such class."""
+    """Return the class of structs for which a flat copy is enough; None if a type is no such class."""
     if not isinstance(read, inspect.StructType):
         return None
     return read.cls if all(_never_changes(field.type, ()) for field in read.fields) else None

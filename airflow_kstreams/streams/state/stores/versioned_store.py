@@ -5,22 +5,22 @@
 end. A version put between others ends the one before it, and ends at the next one's time. A version None
 means that the key was deleted then. A second put with the same time replaces the first. The store's time is
 the largest time of all versions ever put; a put from more than ``history_ms`` before it is refused, and a
-read as of such a moment finds only a latest version that is older still.
+read as of such a time finds only a latest version that is older still.
 
 **History is bounded.** A version is removed, with a tombstone in the changelog, when the store's time has
 passed its end by more than ``history_ms``: no read reaches it then. Looking for such versions costs time on
 disk, so it is done when the store's time enters another 64th of the history. The latest version of a key is
 never removed, unless it is a deletion.
 
-**Entries.** The id of a version is ``(its end, serialized key)``, its value the user's value and the moment
+**Entries.** The id of a version is ``(its end, serialized key)``, its value the user's value and the time
 from which it is valid; the latest one's end is the largest possible time. So ids sort by the time of removal,
 as :mod:`.expiring_store` requires: memory, RocksDB, restore, drain and expiry are those of windows. The
 versions of a key do not overlap, so no two end at the same time. A deletion is an entry if another version
 follows it. A deletion that is the latest shows as the end of the version before it; if there is none, as an
-entry that begins and ends at the moment of the deletion.
+entry that begins and ends at the time of the deletion.
 
-**Changelog.** A key is the serialized key and the version's end, a value the moment that the version is valid
-from, one byte (0 for a deletion, 1) and the value in its serde. The record's timestamp is that moment, too,
+**Changelog.** A key is the serialized key and the version's end, a value the time from which the version is
+valid, one byte (0 for a deletion, 1) and the value in its serde. The record's timestamp is that time, too,
 except that Kafka's client cannot write 0. Kafka Streams writes each put under its key alone, and asks
 compaction to wait (``min.compaction.lag.ms``) until the history has passed. Compaction measures that by
 timestamps against the clock: records of last year are compacted at once, history and all, and if the last one
@@ -28,13 +28,13 @@ was late, the latest value is lost with it. This package is made for runs over o
 version has a changelog key of its own, and compaction may come at any time. A put writes two records, the
 version that ended and the latest; several puts of one key between two commits write the latest once.
 
-**Crash argument.** The store's time is the largest moment in its entries: the put of that time is the latest
-version of its key, or its deletion, and neither is removed before a larger time was put. So entries decide
-everything, and a store restored from its changelog, at any drain, goes on as if it had never stopped. Files
-on disk hold that moment in a row of its own, written with each drain.
+**Crash argument.** The store's time is the largest time in its entries: the put of that time is the latest
+version of its key, or its deletion, and neither is removed before a larger time was put. So all depends on
+the entries, and a store restored from its changelog, at any drain, goes on as if it had never stopped. Files
+on disk hold that time in a row of its own, written with each drain.
 
-**Difference to Kafka Streams.** There, deleting the latest version by a put of the same time forgets the
-deletion, if no version was before it: an older put then brings the key back. Here it stays deleted.
+**Difference to Kafka Streams.** There, if the latest version is deleted by a put of the same time and no
+version was before it, the deletion is not kept: an older put then brings the key back. Here it stays deleted.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ from airflow_kstreams.streams.type_variables import K, V
 #: The end of a latest version.
 LATEST_MS = 2**63 - 1
 _TIME = struct.Struct(">q")
-#: Before each value: since when it is valid, and whether there is one.
+#: Bytes before each value: the time from which it is valid, and False for a deletion.
 _HEAD = struct.Struct(">q?")
 #: A value, or ``Deleted.DELETED``, and the moment it is valid from.
 Held = tuple[Any, int]
 _NOTHING_PUT_MS = -1
-#: In how many steps the versions of a history leave.
+#: Number of steps in which the versions of a history are removed.
 _STEPS = 64
 
 
@@ -79,9 +79,9 @@ class Deleted(enum.Enum):
 class Version(NamedTuple):
     """A version by serialized key.
 
-    :ivar value: never None.
-    :ivar from_ms: time from which it is valid.
-    :ivar to_ms: time at which it ends; ``LATEST_MS`` of the latest one.
+    :ivar value: the value, never None.
+    :ivar from_ms: time from which it is valid, epoch milliseconds.
+    :ivar to_ms: time at which it ends, epoch milliseconds; ``LATEST_MS`` for the latest one.
     """
 
     value: Any
@@ -94,8 +94,8 @@ class VersionedRecord(Generic[V]):
     """A version of a key's value.
 
     :param value: the value.
-    :param timestamp_ms: time from which it is valid.
-    :param valid_to_ms: time at which it ends; None of the latest version.
+    :param timestamp_ms: time from which it is valid, epoch milliseconds.
+    :param valid_to_ms: time at which it ends, epoch milliseconds; None for the latest version.
     """
 
     value: V
@@ -109,7 +109,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
     Keys and values are Python objects, written in the serdes of the store's spec.
 
     :param spec: name, serdes, history.
-    :param record_context: gives the timestamp of the record being processed.
+    :param record_context: the record being processed.
 
     >>> class Prices(Processor):
     ...     def init(self, context):
@@ -159,7 +159,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
     def put(self, key: K, value: V | None, timestamp_ms: int) -> bool:
         """Add a version of a key's value; None deletes the key from then on.
 
-        :return: whether it was added; False if its time is older than the history.
+        :return: True if it was added; False if its time is older than the history.
         :raises StateStoreError: the key is None, or the time is no whole number that Kafka takes.
         """
         key_bytes = self._key_bytes(key, timestamp_ms)
@@ -189,10 +189,10 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         return self._held_at((LATEST_MS, key))
 
     def version_at(self, key: bytes, as_of_ms: int) -> Version | None:
-        """Return the version of a serialized key that was valid at a moment.
+        """Return the version of a serialized key that was valid at a time.
 
-        :param key: serialized.
-        :param as_of_ms: the moment, epoch milliseconds.
+        :param key: serialized key.
+        :param as_of_ms: the time, epoch milliseconds.
         :return: None if there was none, or it has been removed.
         """
         latest = self._held_at((LATEST_MS, key))
@@ -209,8 +209,8 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
     def put_version(self, key: bytes, value: Any, timestamp_ms: int) -> int | None:
         """Add a version of a serialized key.
 
-        :param key: serialized.
-        :param value: None is a deletion.
+        :param key: serialized key.
+        :param value: the value; None is a deletion.
         :param timestamp_ms: time from which it is valid, epoch milliseconds.
         :return: its end, ``LATEST_MS`` if it is the latest one; None if it is older than the history and was
             not added.
@@ -322,8 +322,8 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
 
 
 def versioned_store_values(value_serde: Serde) -> Serde:
-    """Return the serde of a versioned store's changelog values: a value, or ``Deleted.DELETED``, and the
-    moment from which it is valid.
+    """Return the serde of a versioned store's changelog values: a value, or ``Deleted.DELETED``, and the time
+    from which it is valid.
 
     :param value_serde: serde of the store's values.
     """

@@ -1,10 +1,10 @@
 """Holds entries that expire in memory; values are objects until their change is drained, as in
 ``in_memory.py``.
 
-Cost: a heap of moments, each with the ids that age from it, finds the oldest entry, and one sorted list per
-key finds the entries of a key; so neither a record nor an expiry looks at entries it does not concern. (In a
-heap of the ids themselves each step compares tuples.) An id deleted early (a session that grew has another
-end) stays in the heap until it is the oldest, or until such ids outnumber the entries.
+Cost: a heap of times, each with the ids whose age begins then, finds the oldest entry, and one sorted list
+per key finds the entries of a key; so neither a record nor an expiry visits entries that it does not concern.
+(In a heap of the ids themselves each step compares tuples.) An id deleted early (a session that grew has
+another end) stays in the heap until it is the oldest, or until such ids outnumber the entries.
 
 Invariant: after a drain, folding every change drained so far gives exactly the entries. An entry that came
 and went between two drains is in no fold and so is no change: a session that grows with a thousand records
@@ -31,7 +31,7 @@ _BORN = -(2**63) - 1
 class EntriesInMemory:
     """:class:`HeldEntries` in a dict.
 
-    :param record_context: gives the timestamp of the record being processed.
+    :param record_context: the record being processed, whose timestamp entries take.
     """
 
     #: Bound to closures and C functions in the constructor: operators call them for every record.

@@ -37,10 +37,10 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
 class Cell(msgspec.Struct, gc=False):
     """An entry.
 
-    :ivar value: None when the entry is deleted.
-    :ivar timestamp_ms: timestamp of the entry, or of its deletion.
-    :ivar noted: whether it is among the changes of the store and of the fold that changed it; unset when
-        either forgets its changes.
+    :ivar value: the entry's value; None when the entry is deleted.
+    :ivar timestamp_ms: timestamp of the entry, or of its deletion, epoch milliseconds.
+    :ivar noted: True if it is among the changes of the store and of the fold that changed it; reset when
+        either empties its changes.
     """
 
     value: Any
@@ -51,9 +51,8 @@ class Cell(msgspec.Struct, gc=False):
 class InMemoryKeyValueStore(KeyedAccess):
     """A :class:`KeyValueStore` in a dict that also collects changes.
 
-    :param spec: name, serdes, and whether changes are logged; a store that is not logged does not collect
-        them.
-    :param record_context: gives the timestamp of the record being processed.
+    :param spec: the store's spec; a store that is not logged does not collect changes.
+    :param record_context: the record being processed, whose timestamp entries take.
     """
 
     def __init__(self, spec: StoreSpec, record_context: CurrentRecord) -> None:

@@ -8,12 +8,12 @@ Two rows per entry, both in the order of their bytes (``rocksdb_files.py``):
 
 Rule: entries that were read or changed lately are kept as objects, as in ``rocksdb.py``, until they are too
 many or a drain writes them. Reading a range first writes the entries that RocksDB lacks. Expired entries are
-passed on while the range is read, and tombstones of very many wait in RocksDB for the drain: so memory is
-bounded whatever expires at once.
+passed on while the range is read, and if very many expire, their tombstones wait in RocksDB for the drain: so
+memory is bounded whatever number expires at once.
 
-Invariant: an entry that is not kept as an object, or is kept and not marked unwritten, is in RocksDB as it
-is; after a drain, folding every change drained so far gives exactly the entries. No entry is before the lower
-bound, and where that is exact it is the oldest one.
+Invariant: an entry that is not kept as an object, or is kept and not marked unwritten, is in RocksDB in its
+present form; after a drain, folding every change drained so far gives exactly the entries. No entry is before
+the lower bound; if the bound is exact, it is the id of the oldest entry.
 
 Crash argument: see ``rocksdb.py``.
 """
@@ -52,7 +52,7 @@ _TOMBSTONES = 10_000
 #: Version of the rows above.
 _FORMAT = 1
 _BY_AGE, _OF_KEY, _QUEUE = b"a", b"k", b"t"
-#: Row of what a kind of store writes beside its entries.
+#: Row of the mark that a kind of store writes beside its entries.
 _MARK = b"m"
 _DELETED_MS = struct.Struct(">q")
 
@@ -60,9 +60,9 @@ _DELETED_MS = struct.Struct(">q")
 class EntriesInRocksDB:
     """:class:`HeldEntries` on disk, with the methods of a :class:`PersistentStore`.
 
-    :param record_context: gives the timestamp of the record being processed.
-    :param kept_entries: number of entries to keep as objects.
-    :param tombstones: number of tombstones that memory may hold while entries expire.
+    :param record_context: the record being processed, whose timestamp entries take.
+    :param kept_entries: most entries to keep as objects.
+    :param tombstones: most tombstones that memory may hold while entries expire.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
 
@@ -190,7 +190,9 @@ class EntriesInRocksDB:
         return len(self._changed) + len(self._queue)
 
     def undrained_at_least(self) -> int:
-        """Return how many of them are certain to come: one of the queue may have changed again since."""
+        """Return the number of changes that the next drain gives at least: those in the queue may be older
+        changes of the same entries.
+        """
         return len(self._changed)
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:

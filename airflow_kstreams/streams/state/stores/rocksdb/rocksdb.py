@@ -5,8 +5,8 @@ RocksDB between two commit points. A drain serializes the changes and writes the
 When too many entries are kept, the changed ones are written early and the cache is emptied; the keys changed
 since the last drain are remembered apart, so the changelog is the same in both cases.
 
-Invariant: an entry that is not kept as an object, or is kept and not marked unwritten, is in RocksDB as it
-is; after a drain, folding every change drained so far gives exactly the content.
+Invariant: an entry that is not kept as an object, or is kept and not marked unwritten, is in RocksDB in its
+present form; after a drain, folding every change drained so far gives exactly the content.
 
 Crash argument: RocksDB may hold changes that were never committed. That is safe because files are only ever
 trusted with a checkpoint, which is written after the last commit and after them, and deleted before they are
@@ -45,9 +45,9 @@ class RocksDBKeyValueStore(KeyedAccess):
 
     Used before :meth:`open`, as in a test driver, it makes a temporary folder, which is removed with it.
 
-    :param spec: name, serdes, and whether changes are logged.
-    :param record_context: gives the timestamp of the record being processed.
-    :param kept_entries: number of entries to keep as objects.
+    :param spec: the store's spec.
+    :param record_context: the record being processed, whose timestamp entries take.
+    :param kept_entries: most entries to keep as objects.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
 

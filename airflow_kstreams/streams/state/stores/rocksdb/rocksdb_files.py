@@ -17,14 +17,14 @@ RocksDB orders keys by their bytes. A time is its distance from the least time, 
 before other bytes is escaped: 0 is written as 0 255, and 0 0 ends it. So no key is the beginning of another
 one, and escaped keys sort as keys.
 
-Rule: files that are kept for a later run hold a mark of what they hold, in a row of its own. The row is
-written when they are closed and deleted when they are opened again, before anything else is written. Writes
-become durable in their order. So files with the mark hold what they held when it was written, whatever was
-copied where: files of another time, of another store, or of a task at work have another mark, or none.
+Rule: files that are kept for a later run hold a mark that describes their content, in a row of its own. The
+row is written when they are closed and deleted when they are opened again, before any other write. Writes
+become durable in their order. So files with a mark have the content of the time when it was written, whatever
+was copied where: files of another time, of another store, or of a task at work have another mark, or none.
 
-The queue holds changes for the next drain when too many entries change at once for memory: all that expire,
-or waited for a partner, when stream time leaps. Invariant: a drain empties it. So it is empty whenever files
-are left to a later run.
+The queue holds changes for the next drain when too many entries change at once for memory: when stream time
+leaps, and many entries expire or many elements end their wait. Invariant: a drain empties it. So it is empty
+whenever files are kept for a later run.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def times_to_bytes(times_ms: tuple[int, ...]) -> bytes:
 
 
 def times_from_bytes(data: bytes, offset: int, count: int) -> tuple[int, ...]:
-    """Return times.
+    """Return the times in bytes, epoch milliseconds.
 
+    :param data: the bytes.
     :param offset: offset of the first time.
     :param count: number of times, one or two.
 
@@ -90,9 +91,9 @@ def unescaped(data: bytes) -> bytes:
 
 
 def behind(prefix: bytes) -> bytes:
-    """Return the first bytes that sort behind all that begin with a prefix.
+    """Return the first bytes that sort behind all bytes with a prefix.
 
-    :param prefix: not made of 255 alone.
+    :param prefix: the prefix, with at least one byte below 255.
     """
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes([trimmed[-1] + 1])
@@ -167,9 +168,9 @@ class RocksDBFiles:
 
     :param store: name of the store, for messages.
     :param folder: folder of its files.
-    :param memory: the memory it shares.
-    :param mark: text inside the database that says what it holds; files without it are refused. With None
-        files that are missing are made, and no mark is asked for.
+    :param memory: the memory that it shares with other databases.
+    :param mark: text inside the database that describes its content; files without it are refused. None makes
+        missing files, and needs no mark.
     :raises StateStoreError: the files cannot be opened, or have another mark.
     """
 
@@ -241,7 +242,7 @@ class RocksDBFiles:
     def close(self, mark: bytes | None = None) -> None:
         """Flush the memtables to durable files and close them.
 
-        :param mark: says what the files hold; None if they are not to be opened again.
+        :param mark: text that describes the files' content; None if they will not be opened again.
         :raises StateStoreError: the files cannot be written.
         """
         try:
@@ -285,7 +286,7 @@ class StoreFiles:
     is removed with it.
 
     :param store: name of the store.
-    :param memory: the memory its files share.
+    :param memory: the memory that its files share with other databases.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
 
@@ -400,7 +401,7 @@ Key = TypeVar("Key")
 class KeptEntries(dict[Key, Item | None]):
     """A cache of entries as objects, None for a key known to be absent. Looking up another key loads it.
 
-    :param load: reads an entry, and keeps it here.
+    :param load: function that reads an entry, and keeps it here.
     """
 
     __slots__ = ("_load",)
@@ -420,7 +421,7 @@ class ChangeQueue:
     """A queue of bytes in RocksDB.
 
     :param files: the store's files.
-    :param prefix: prefix of its keys, and of no others.
+    :param prefix: beginning of its keys, and of no other keys.
     """
 
     def __init__(self, files: StoreFiles, prefix: bytes) -> None:

@@ -66,11 +66,12 @@ _AT_BYTES = TIME_BYTES + _NUMBER.size
 class RocksDBJoinStore:
     """A :class:`JoinStore` on disk, which is also a :class:`PersistentStore`.
 
-    :param spec: name, serdes and retention.
-    :param changes: number of changes that memory may hold.
-    :ivar stream_time: gives the stream time of the join, -1 before the first record.
-    :ivar late_time: gives the time by which the store's side judges what is late.
-    :ivar period_ms: stream time between two removals of :meth:`remove_expired`.
+    :param spec: the store's spec.
+    :param changes: most changes that memory may hold.
+    :ivar stream_time: function that gives the join's stream time, epoch milliseconds; -1 before the first
+        record.
+    :ivar late_time: function that gives the time by which elements of the store's side are late or not.
+    :ivar period_ms: milliseconds of stream time between two removals of :meth:`remove_expired`.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
 
@@ -96,9 +97,9 @@ class RocksDBJoinStore:
         self._next = 0
         #: Elements with smaller arrival numbers have been drained.
         self._logged_below = 0
-        #: No row of an element that waits is before it; None where none waits.
+        #: Lower bound of the rows of waiting elements; None if none waits.
         self._waits_from: bytes | None = None
-        #: No row by time is before it, but deleted ones, which RocksDB passes one by one.
+        #: Lower bound of the rows by time that are not deleted: RocksDB would pass deleted ones one by one.
         self._kept_from = _BY_TIME
 
     @property
@@ -123,9 +124,10 @@ class RocksDBJoinStore:
     ) -> None:
         """Give the store the clock of its join, while the join is bound.
 
-        :param stream_time: gives the join's stream time.
-        :param late_time: gives the time by which the store's side judges what is late.
-        :param wake: called with the time of an element that begins to wait and is the first of those.
+        :param stream_time: function that gives the join's stream time.
+        :param late_time: function that gives the time by which elements of the store's side are late or not.
+        :param wake: function called with the time of an element that begins to wait and is the earliest of
+            the waiting ones.
         """
         self.stream_time = stream_time
         self.late_time = late_time
@@ -134,9 +136,10 @@ class RocksDBJoinStore:
     def put(self, key: bytes, time_ms: int, value: Any, waits: bool) -> None:
         """Add an element.
 
-        :param key: serialized.
-        :param value: not None.
-        :param waits: whether it waits for a partner.
+        :param key: serialized key.
+        :param time_ms: time of the element, epoch milliseconds.
+        :param value: its value, not None.
+        :param waits: True if it waits for a partner.
         """
         number = self._next
         self._next = number + 1
@@ -155,8 +158,9 @@ class RocksDBJoinStore:
     def find(self, key: bytes, first_ms: int, last_ms: int) -> list[Element]:
         """Return the elements of a key from ``first_ms`` to ``last_ms``, both included, by (t, arrival).
 
-        :param key: serialized.
-        :param first_ms: within retention.
+        :param key: serialized key.
+        :param first_ms: first time, epoch milliseconds, within retention.
+        :param last_ms: last time, epoch milliseconds.
         """
         prefix = _ELEMENT + escaped(key)
         first = up_to(prefix, first_ms - 1)
@@ -234,8 +238,8 @@ class RocksDBJoinStore:
         return [(time_ms, value) for time_ms, _, value in found]
 
     def range(self, first: Any, last: Any) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
-        """Iterate over (key, what :meth:`get` returns) from first to last, both included, in the order of
-        serialized keys, as they are now; None leaves an end open.
+        """Iterate over (key, its elements as by :meth:`get`) from first to last, both included, in the order
+        of serialized keys, as of the call; None leaves an end open.
         """
         low = _ELEMENT if first is None else _ELEMENT + escaped(key_bytes_of(self, first))
         high = _ELEMENT if last is None else _ELEMENT + escaped(key_bytes_of(self, last))
@@ -243,7 +247,7 @@ class RocksDBJoinStore:
         return self._files.ending(self._by_key(self._files.between(low, behind(high)), oldest_ms))
 
     def all(self) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
-        """Iterate over (key, what :meth:`get` returns), in the order of serialized keys, as they are now."""
+        """Iterate over (key, its elements as by :meth:`get`), in the order of keys, as of the call."""
         return self.range(None, None)
 
     def approximate_count(self) -> int:
@@ -255,7 +259,9 @@ class RocksDBJoinStore:
         return len(self._changed) + len(self._queue)
 
     def undrained_at_least(self) -> int:
-        """Return how many of them are certain to come: one of the queue may have changed again since."""
+        """Return the number of changes that the next drain gives at least: those in the queue may be older
+        changes of the same elements.
+        """
         return len(self._changed)
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
@@ -327,9 +333,9 @@ class RocksDBJoinStore:
         return changelog_key, self._files.read(_element_row(key, time_ms, number)), time_ms
 
     def _end_wait(self, key: bytes, time_ms: int, number: int) -> bytes | None:
-        """Mark an element as no longer waiting.
+        """End an element's wait.
 
-        :return: its row's data; None if it does not wait.
+        :return: the data of its row; None if it does not wait.
         """
         row = _element_row(key, time_ms, number)
         data = self._files.read(row)
@@ -395,7 +401,8 @@ def _time_row(prefix: bytes, key: bytes, time_ms: int, number: int) -> bytes:
 def _position(row: bytes, offset: int) -> tuple[int, int]:
     """Return time and arrival number.
 
-    :param offset: offset of the time.
+    :param row: bytes of the row's key.
+    :param offset: offset of the time in these bytes.
     """
     return times_from_bytes(row, offset, 1)[0], _NUMBER.unpack_from(row, offset + TIME_BYTES)[0]
 
