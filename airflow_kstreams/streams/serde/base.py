@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.type_variables import Written
 
     class Writes(Protocol[Written]):
-        """A serde as type checkers see it where it only writes: one of text also fits values that may be
-        None, since no serde is ever called with None.
+        """A serde, for type checkers, that is only used to write: a serde of text also fits values that may
+        be None, since no serde is ever called with None.
         """
 
         def _writes(self, written: Written, /) -> None: ...
@@ -76,7 +76,7 @@ class Serde(Generic[T]):
 
     @property
     def stored_as(self) -> str:
-        """Text on which a store's entries depend: state written under another one is not read."""
+        """Text on which a store's entries depend: a store does not read state written under another."""
         return self.written_as or self.id
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class Serde(Generic[T]):
     def bound(self, topic: str, side: Side) -> Serde[T]:
         """Return the serde to use for the keys or values of a topic.
 
-        :param topic: name in Kafka; the changelog's for a store's entries.
+        :param topic: the topic's name in Kafka; the changelog's for a store's entries.
         :raises ConfigError: a library or setting that the format needs is missing.
 
         >>> from airflow_kstreams.streams import serdes
@@ -102,7 +102,7 @@ def wrapped_for_topic(
     """Return the ``for_topic`` of a serde that wraps another one.
 
     :param inner: the wrapped serde.
-    :param wrap: makes the wrapping serde out of a bound ``inner``.
+    :param wrap: function that makes the wrapping serde of a bound ``inner``.
     """
     if inner.for_topic is None:
         return None

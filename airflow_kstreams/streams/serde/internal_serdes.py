@@ -1,16 +1,16 @@
-"""Defines what internal topics and stores hold, with their serdes: a table's change, an entry of a retry
-topic, the records of a foreign-key join.
+"""Defines the contents of internal topics and stores, with their serdes: a table's change, an entry of a
+retry topic, the records of a foreign-key join.
 
 A table's change, as it goes to the tables below it through a repartition topic, is byte-equal to Kafka
 Streams' ChangedSerializer since 3.5. The last byte names the bytes before it: 0 the old value, 1 the new one,
 2 the new value's length, a varint in Protocol Buffers' zigzag form, the new value and the old one.
 
 A retry topic holds parked records, each until a later call for it has ended. A key is the parked record's own
-serialized key and its number in the order of parking; a value holds all that a later attempt, task or run
-needs to call again as if the record had just been consumed.
+serialized key and its number in the order of parking; a value holds all facts that a later attempt, task or
+run needs to call again as if the record had just been consumed.
 
 A foreign-key join holds keys and values of the tables as the bytes of their own serdes, so each is serialized
-once, however many records carry it. Nothing outside an application reads its topics, so the format is this
+once, however many records carry it. No reader outside an application reads its topics, so the format is this
 package's own.
 """
 
@@ -30,7 +30,7 @@ class Subscription(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     :param key: key of the left entry.
     :param hash: hash of the left entry's value; None ends the subscription.
-    :param answered: whether the resolver waits for an answer.
+    :param answered: True if the resolver waits for an answer.
     """
 
     key: bytes
@@ -43,7 +43,7 @@ class LeftCopy(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     :param foreign_key: key of the :class:`Subscription` that is to be answered; None if none was sent.
     :param hash: hash of the value, the same as in the subscription.
-    :param value: None if the entry has no result.
+    :param value: bytes of the value; None if the entry has no result.
     """
 
     foreign_key: bytes | None
@@ -55,9 +55,9 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A message of the right table to the resolver, under the left entry's key.
 
     :param foreign_key: the right entry's key.
-    :param hash: the subscription's.
-    :param value: the right entry's; None if there is none.
-    :param to_subscription: whether a subscription asked for it; else the right entry changed.
+    :param hash: hash in the subscription.
+    :param value: bytes of the right entry's value; None if there is none.
+    :param to_subscription: True for the answer to a subscription, False for a change of the right entry.
     """
 
     foreign_key: bytes
@@ -71,8 +71,8 @@ class WaitingAnswer(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     :param copies: number of copies without an answer; below 0 if answers came earlier.
     :param answer: the newest answer since both were equal.
-    :param answer_ms: its timestamp.
-    :param hash: the newest copy's.
+    :param answer_ms: timestamp of the answer, epoch milliseconds.
+    :param hash: hash of the newest copy.
     """
 
     foreign_key: bytes
@@ -85,9 +85,11 @@ class WaitingAnswer(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class ResolverEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The resolver's entry for a left entry.
 
-    :param foreign_key: the newest :class:`LeftCopy`'s, as are ``hash`` and ``value``.
-    :param shown: whether its key is in the result.
-    :param waiting: foreign keys whose copies and answers differ in number.
+    :param foreign_key: foreign key of the newest :class:`LeftCopy`.
+    :param hash: hash of the newest copy.
+    :param value: bytes of the newest copy's value.
+    :param shown: True if its key is in the result.
+    :param waiting: the foreign keys whose copies and answers differ in number.
     """
 
     foreign_key: bytes | None = None
@@ -165,7 +167,7 @@ class ParkedKey(NamedTuple):
     """The key of an entry.
 
     :param key: the record's serialized key.
-    :param number: rises in the order of parking.
+    :param number: number of the record in the order of parking.
     """
 
     key: bytes | None
@@ -175,7 +177,8 @@ class ParkedKey(NamedTuple):
 class ParkedRecord(msgspec.Struct, frozen=True, array_like=True):
     """The value of an entry.
 
-    :param key: the key that the node got, in its serde; so is ``value``.
+    :param key: bytes of the key that the node got.
+    :param value: bytes of the value that the node got.
     :param timestamp_ms: timestamp of the record being processed, epoch milliseconds.
     :param ordinal: number of the call among those of the node for the consumed record.
     :param failures: number of its failed calls; 0 if it was parked behind another record of its key.
@@ -185,7 +188,7 @@ class ParkedRecord(msgspec.Struct, frozen=True, array_like=True):
     :param headers: headers of the consumed record.
     :param replaced_headers: headers that a processor gave it, None if it has the consumed record's.
     :param original: key and value of the consumed record, None if they are those that the node got.
-    :param first_place: of the consumed record.
+    :param first_place: the place at which the record was consumed first.
     """
 
     key: bytes | None
@@ -231,7 +234,8 @@ class OldAndNew(NamedTuple):
 
     :param new: the value that the key has from now on.
     :param old: the value that was handed over for the key before.
-    :param old_ms: timestamp of the old value's entry; -1 if there is none, or nothing asks for it.
+    :param old_ms: timestamp of the old value's entry, epoch milliseconds; -1 if there is none, or no node
+        needs it.
     """
 
     new: Any

@@ -246,10 +246,10 @@ _GIVE_BACK: tuple[tuple[Any, Any], ...] = (
 
 
 def gives_back(read: Serde, written: Serde) -> bool:
-    """Return whether one serde is known to write exactly the bytes that another one has read.
+    """Return True if one serde is known to write exactly the bytes that another one has read.
 
-    It is known of the functions above only. A serde that combines one of them with a function of the user's
-    is another one, whatever its id.
+    It is known for the functions above only. A serde that combines one of them with a function of the user's
+    is not among them, whatever its id.
     """
     return any(
         serialize == written.serialize and deserialize == read.deserialize

@@ -2,7 +2,8 @@
 
 Rule: an object has one form in bytes. Fields are in the order of the class, those of a pydantic model by
 name; keys of dicts and items of sets are sorted; there are no spaces. Other producers may write the same
-object in another form, so a key that was read is not always written as it was (``topology/entry_keys.py``).
+object in another form, so a key that was read is not always written to the same bytes
+(``topology/entry_keys.py``).
 
 A type that msgspec does not read is refused where a serde is made: msgspec itself accepts any class, and
 fails only when it reads a value of an unknown one.
@@ -32,8 +33,9 @@ _PLAIN = (dict, list, str, int, float, bool, type(None), bytes)
 def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callable[[bytes], Any]:
     """Return the function that reads a type.
 
-    :param call: for messages: ``serdes.json``.
-    :param decoder: makes msgspec's decoder of a type.
+    :param call: the user's call, for messages: ``serdes.json``.
+    :param annotation: the type.
+    :param decoder: function that makes msgspec's decoder of a type.
     :raises TopologyError: msgspec does not read the type.
     """
     if _is_instance(annotation):
@@ -62,7 +64,7 @@ def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callab
 
 
 def is_model(given: Any) -> bool:
-    """Return whether an object is a pydantic model, or an instance of one.
+    """Return True if an object is a pydantic model, or an instance of one.
 
     It compares names, not classes, because pydantic may not be installed.
     """
@@ -154,7 +156,7 @@ def _of_fields(annotation: Any, kind: Any) -> Serde[Any]:
 
 
 def _of_model(model: Any) -> Serde[Any]:
-    """Return the serde of a pydantic model; the model's own validation decides what fits."""
+    """Return the serde of a pydantic model, which checks objects by its own validation."""
     name = type_name(model)
 
     def read(data: bytes) -> Any:
@@ -177,8 +179,8 @@ def _of_model(model: Any) -> Serde[Any]:
 def _writing(
     name: str, kind: type, encode: Callable[[Any], bytes], decode: Callable[[bytes], object]
 ) -> Callable[[Any], bytes]:
-    """Return the function that writes objects of a class, and reads again what it has written, so that no
-    record is written that another run cannot read.
+    """Return the function that writes objects of a class, and reads its bytes again, so that no record is
+    written that another run cannot read.
     """
 
     def write(value: Any) -> bytes:
