@@ -25,10 +25,10 @@ from airflow_kstreams.streams.type_variables import KR, VR, K, V
 class AsyncProcessorContext(Generic[KR, VR]):
     """The services for one processor instance, valid from ``init`` to ``close``.
 
-    Many calls of ``process`` use it at once: each of them, with the tasks it starts and what it hands to
+    Many calls of ``process`` use it at once: each of them, with its tasks and its functions of
     ``asyncio.to_thread``, gets the facts of its own record, and its results leave at that record's place in
     input order. Facts are those of :class:`~airflow_kstreams.streams.ProcessorContext`. Stores, commits,
-    punctuations and stream time are refused by name: when a call asks for them, later records have begun.
+    punctuations and stream time are refused by name: when a call uses them, later records have begun.
 
     >>> class Priced(AsyncProcessor):
     ...     def init(self, context):
@@ -78,10 +78,11 @@ class AsyncProcessorContext(Generic[KR, VR]):
         A call's results leave in the order of its forwards, as copied at that moment; a call that fails has
         no results.
 
-        :param to: name of the only child to forward to; every child unless given.
-        :param timestamp_ms: timestamp of the result; that of the record being processed unless given.
-        :param headers: headers of the result, a list of (name, bytes or None); those of the record being
-            processed unless given.
+        :param to: name of the only child to forward to; None for every child.
+        :param timestamp_ms: timestamp of the result, epoch milliseconds; None for that of the record being
+            processed.
+        :param headers: headers of the result, a list of (name, bytes or None); None for those of the record
+            being processed.
         :raises TopologyError: there is no child of that name, the call has ended, or is another processor's.
         :raises TypeError: the timestamp is not a whole number, or the headers are no such list.
         :raises ValueError: the timestamp is negative, which in Kafka means none, or too large.
@@ -101,8 +102,8 @@ class AsyncProcessorContext(Generic[KR, VR]):
         """Write a record to a topic by name, when the call's record has its turn; see
         :meth:`ProcessorContext.send`.
 
-        :param topic: name in the topology; the topic must exist.
-        :param key_serde: serde of the key; unless given, that of this subtopology's sink for the topic, else
+        :param topic: the topic's name in the topology; the topic must exist.
+        :param key_serde: serde of the key; by default that of this subtopology's sink for the topic, else
             bytes.
         :param value_serde: serde of the value, with the same default.
         :raises TopologyError: the topic must not be written from here, the call has ended, or is another

@@ -45,11 +45,11 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 
 
 def refused_beside_others(where: str, name: str, of: str = "") -> TopologyError:
-    """Return the error of a processor that makes such a request.
+    """Return the error of a processor that uses a service which is refused beside calls of other records.
 
     :param where: the processor, for the message.
-    :param name: the method or attribute it asks for.
-    :param of: its argument.
+    :param name: name of the method or attribute.
+    :param of: the method's argument; empty for none.
     """
     what, fix = REFUSED[name]
     return TopologyError(
@@ -69,7 +69,7 @@ Punctuate = Callable[[int], None]
 class ProcessorContext(Generic[KR, VR]):
     """The services for one processor instance, valid from ``init`` to ``close``.
 
-    Facts of the record are those of the consumed record that led here. When a table emits at a commit point,
+    Facts of the record are those of the consumed record. When a table emits at a commit point,
     or a punctuation runs, there is no such record: then ``topic`` is None, ``partition`` and ``offset`` are
     -1, ``headers`` are empty, and ``timestamp_ms`` is the table entry's, or the punctuation's.
 
@@ -113,7 +113,7 @@ class ProcessorContext(Generic[KR, VR]):
         self._forward = forward
         self._outputs = ProcessorOutputs(context, children)
         self._punctuate = punctuate
-        #: Whether the processor declares that its calls may run beside those of other records.
+        #: True if the processor declares that its calls may run beside those of other records.
         self._stateless = stateless
         self._stream_time = context.stream_time()
         #: The task, printed ``<subtopology>_<group>``.
@@ -130,10 +130,11 @@ class ProcessorContext(Generic[KR, VR]):
     ) -> None:
         """Hand a key and a value to the children of this node.
 
-        :param to: name of the only child to forward to; every child unless given.
-        :param timestamp_ms: timestamp of the result; that of the record being processed unless given.
-        :param headers: headers of the result, a list of (name, bytes or None); those of the record being
-            processed unless given.
+        :param to: name of the only child to forward to; None for every child.
+        :param timestamp_ms: timestamp of the result, epoch milliseconds; None for that of the record being
+            processed.
+        :param headers: headers of the result, a list of (name, bytes or None); None for those of the record
+            being processed.
         :raises TopologyError: there is no child of that name.
         :raises TypeError: the timestamp is not a whole number, or the headers are no such list.
         :raises ValueError: the timestamp is negative, which in Kafka means none, or too large.
@@ -155,12 +156,12 @@ class ProcessorContext(Generic[KR, VR]):
     ) -> None:
         """Write a record to a topic by name, as part of the task's next commit (KIP-28).
 
-        It has the timestamp and headers of the record being processed. A topic that the topology reads is
-        written only if a sink of this subtopology writes it, too: a run must know the writers of what it
-        reads.
+        It has the timestamp and headers of the record being processed. A topic that the topology reads may be
+        written only if a sink of this subtopology writes it, too: a run must know the writers of the topics
+        that it reads.
 
-        :param topic: name in the topology; the topic must exist.
-        :param key_serde: serde of the key; unless given, that of this subtopology's sink for the topic, else
+        :param topic: the topic's name in the topology; the topic must exist.
+        :param key_serde: serde of the key; by default that of this subtopology's sink for the topic, else
             bytes.
         :param value_serde: serde of the value, with the same default.
         :raises TopologyError: the topic must not be written from here.
@@ -185,10 +186,10 @@ class ProcessorContext(Generic[KR, VR]):
         the task. By wall clock: when the interval has passed and the task is between two records; the
         callback gets the time.
 
-        :param interval_ms: 1 or more.
+        :param interval_ms: milliseconds from one call to the next, 1 or more.
         :param clock: ``stream_time`` or ``wall_clock``; results that depend on the latter differ when
             repeated.
-        :param callback: takes epoch milliseconds; the processor's ``punctuate`` unless given.
+        :param callback: function that takes epoch milliseconds; by default the processor's ``punctuate``.
         :param jumps: ``each`` calls for each multiple that stream time jumps over, ``last`` once, for the
             last one.
         :return: the punctuation, with which it can be cancelled.
@@ -238,7 +239,7 @@ class ProcessorContext(Generic[KR, VR]):
     def state_store(self, name: str) -> Any:
         """Return this task's instance of a store that the processor is connected to: a
         :class:`~airflow_kstreams.streams.KeyValueStore`, :class:`~airflow_kstreams.streams.WindowStore` or
-        :class:`~airflow_kstreams.streams.SessionStore`, as its spec says.
+        :class:`~airflow_kstreams.streams.SessionStore`, by its spec.
 
         :raises TopologyError: it is not connected to a store of that name.
         """

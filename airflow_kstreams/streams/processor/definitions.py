@@ -41,7 +41,7 @@ def class_of(definition: object) -> type | None:
 
 
 def fits_threads(kind: type | None) -> bool:
-    """Return whether a class of processors declares that its calls may run on several threads."""
+    """Return True if a class of processors declares that its calls may run on several threads."""
     return kind is not None and getattr(kind, "threads", False) is True
 
 
@@ -64,7 +64,7 @@ def check_transformer_def(definition: object, what: str, site: CallSite) -> None
 def check_transformer_class(kind: type, what: str) -> None:
     """Refuse a class of transformers whose methods cannot be called.
 
-    :param what: names the transformer in the message.
+    :param what: the transformer, for the message.
     :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments.
     """
     _refuse_async(kind, ("init", "transform", "close"), what)
@@ -74,7 +74,7 @@ def check_transformer_class(kind: type, what: str) -> None:
 def check_async_processor_def(definition: object, what: str, site: CallSite, *, threads: bool) -> None:
     """Refuse a definition that cannot make an instance per task whose calls run side by side.
 
-    :param threads: whether they run on threads.
+    :param threads: True if the calls run on threads.
     :raises TopologyError: the definition is an instance, cannot be called, or makes another kind of
         processor.
     """
@@ -88,7 +88,7 @@ def check_async_processor_def(definition: object, what: str, site: CallSite, *, 
 def check_processor_class(kind: type, what: str) -> None:
     """Refuse a class of processors whose methods cannot be called, or whose ``threads`` is not valid.
 
-    :param what: names the processor in the message.
+    :param what: the processor, for the message.
     :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments,
         or ``threads`` does not fit.
     """
@@ -110,8 +110,8 @@ def check_processor_class(kind: type, what: str) -> None:
 def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None:
     """Refuse a class whose calls cannot run side by side as its node requires.
 
-    :param what: names the processor in the message.
-    :param threads: whether they run on threads.
+    :param what: the processor, for the message.
+    :param threads: True if the calls run on threads.
     :raises TopologyError: it is no such class.
     """
     if not issubclass(kind, AsyncProcessor):
@@ -143,7 +143,7 @@ def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None
 
 
 def _refuse_async(kind: type, names: Sequence[str], what: str) -> None:
-    """Refuse a class of which a method that the task's own thread calls is asynchronous."""
+    """Refuse a class with an asynchronous method that the task's own thread calls."""
     for name in names:
         method = getattr(kind, name, None)
         if method is not None and is_async(method):
@@ -157,7 +157,8 @@ def _refuse_async(kind: type, names: Sequence[str], what: str) -> None:
 def _check_methods(kind: type, base: type, what: str) -> None:
     """Refuse a class whose methods cannot be called, or would only give a generator.
 
-    :param base: its base class.
+    :param kind: the class.
+    :param base: the base class of this package that it derives from.
     :raises TopologyError: a method is missing, is a generator, or takes other arguments.
     """
     for name in sorted(getattr(kind, "__abstractmethods__", ())):
@@ -235,7 +236,7 @@ def _check_definition(definition: object, base: type, where: str) -> None:
 
 
 def _takes_arguments(definition: Any) -> bool:
-    """Return whether a definition is known to need arguments."""
+    """Return True if a definition is known to need arguments."""
     try:
         signature = inspect.signature(definition)
     except (TypeError, ValueError):
@@ -250,7 +251,8 @@ def _takes_arguments(definition: Any) -> bool:
 def made(definition: Any, base: type, task_id: str, node: str) -> Any:
     """Make the processor of one task.
 
-    :param base: the class that it must have.
+    :param definition: the user's class or function.
+    :param base: the class that the processor must have.
     :raises TopologyError: the definition made another object.
     """
     processor = definition()

@@ -47,9 +47,9 @@ from airflow_kstreams.streams.state.stores.expiring_store import bind_expiry
 class ProcessorOperator:
     """Makes a processor for the task, and passes it each key and value as a record.
 
-    :param definition: makes a new processor.
+    :param definition: class or function that makes a new processor.
     :param expires: names of the window and session stores whose entries expire by this node's stream time.
-    :param keeps_keys: whether its results must have the key of the processed record. It then runs on the
+    :param keeps_keys: True if its results must have the key of the processed record. It then runs on the
         task's own thread.
     """
 
@@ -74,7 +74,7 @@ class ProcessorOperator:
 
     def _calling(self, calls: CallOptions) -> CallingProcessorOperator | None:
         """Return the operator whose calls run on threads; None if the processor does not declare that it is
-        fit for them. A definition that is no class is asked for one to see.
+        fit for them. A definition that is no class is called once to find that out.
         """
         if self.keeps_keys or not fits_threads(class_of(self.definition) or type(self.definition())):
             return None
@@ -122,7 +122,7 @@ class ProcessorOperator:
 class CallingProcessorOperator:
     """Makes a processor for the task, and calls it for each record.
 
-    :param definition: makes a new processor, a plain one if the calls are implicit.
+    :param definition: class or function that makes a new processor, a plain one if the calls are implicit.
     :param calls: options of the calls.
     """
 

@@ -28,8 +28,8 @@ from airflow_kstreams.streams.type_variables import KR, VR, K, V
 class ProcessorRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=True):
     """A record for a processor.
 
-    :param key: deserialized, None if the record has none.
-    :param value: deserialized, None if the record has none.
+    :param key: the deserialized key; None if the record has none.
+    :param value: the deserialized value; None if the record has none.
     :param timestamp_ms: timestamp of the record, or of the result that reached the processor; epoch
         milliseconds.
     :param headers: headers of the consumed record, in order.
@@ -56,7 +56,7 @@ class Processor(ABC, Generic[K, V, KR, VR]):
     For type checkers, ``Processor[str, int, str, float]`` takes keys and values of the first two types and
     forwards keys and values of the others.
 
-    :cvar threads: whether ``process`` may run on several threads.
+    :cvar threads: True if ``process`` may run on several threads.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
     >>> from airflow_kstreams.testing import TopologyTestDriver
@@ -92,11 +92,12 @@ class Processor(ABC, Generic[K, V, KR, VR]):
     def punctuate(self, stream_time_ms: int) -> None:
         """Run a punctuation that ``context.schedule`` requested.
 
-        :param stream_time_ms: the multiple of the interval that stream time has reached, or the time of day.
+        :param stream_time_ms: the multiple of the interval that stream time has reached, or the wall clock's
+            time; epoch milliseconds.
         """
 
     def close(self) -> None:
-        """Release what ``init`` acquired."""
+        """Release the resources that ``init`` acquired."""
 
 
 #: Makes a new processor for each task: a class, or a function without arguments.
@@ -137,7 +138,7 @@ class AsyncProcessor(ABC, Generic[K, V, KR, VR]):
         """
 
     def close(self) -> None:
-        """Release what ``init`` acquired."""
+        """Release the resources that ``init`` acquired."""
 
 
 #: Makes a new processor for each task: a class, or a function without arguments.
@@ -181,7 +182,7 @@ class ValueTransformer(ABC, Generic[K, V, VR]):
         """
 
     def close(self) -> None:
-        """Release what ``init`` acquired."""
+        """Release the resources that ``init`` acquired."""
 
 
 #: Makes a new transformer for each task: a class, or a function without arguments.

@@ -27,9 +27,9 @@ from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, 
 class SendTarget:
     """A topic that may be written.
 
-    :param topic: real name.
-    :param key_serde: used unless the caller names another.
-    :param value_serde: used unless the caller names another.
+    :param topic: the topic's real name.
+    :param key_serde: serde of keys, unless the caller gives another.
+    :param value_serde: serde of values, unless the caller gives another.
     """
 
     topic: str
@@ -68,7 +68,7 @@ class ProcessorOutputs:
     """Passes results of one processor in one task to its children and to topics.
 
     :param services: services of the node.
-    :param children: name -> hands a record to that child only.
+    :param children: child name -> function that hands a record to that child only.
     :ivar where: the processor, for messages.
     """
 
@@ -169,7 +169,7 @@ class CallFacts(Protocol):
 class OutputBuffer:
     """The results of one call.
 
-    :param outputs: the node's; distinguishes calls of several nodes.
+    :param outputs: the node's outputs; they distinguish calls of several nodes.
     :param facts: facts of the record.
     :param resource: the node's resource.
     """
@@ -221,7 +221,7 @@ class OutputBuffer:
 class UnbufferedOutput:
     """Passes results on at once, while a processor starts or ends, between records.
 
-    :param outputs: the node's.
+    :param outputs: the node's outputs.
     """
 
     __slots__ = ("facts", "outputs")

@@ -9,7 +9,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.services import ProcessorServices, StreamTimer
 from airflow_kstreams.streams.records.timestamp_reading import iso_of
 
-#: What becomes of the multiples that stream time jumps over: a call for each, or one call, for the last.
+#: Calls for the multiples that stream time jumps over: one for each, or one, for the last.
 Jumps = Literal["each", "last"]
 #: A jump over more multiples ends the task: calls for each may take days, and nothing could stop them.
 MOST_CALLS = 10_000
@@ -18,7 +18,7 @@ MOST_CALLS = 10_000
 class Punctuation:
     """A scheduled punctuation; made by ``ProcessorContext.schedule``.
 
-    :param cancel: ends the punctuation.
+    :param cancel: function that ends the punctuation.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
@@ -97,7 +97,7 @@ class StreamTimeTicks:
             self._timer.set(self._next_ms)
 
     def _jump(self, to_ms: int) -> None:
-        """Take note of the moment that stream time has reached, or to which the end of the run brings it.
+        """Set the next call after stream time has come, or is being brought, to ``to_ms``.
 
         :raises TopologyError: too many calls are due until then.
         """
