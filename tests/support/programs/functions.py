@@ -244,10 +244,20 @@ def partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
     return None if weight(value) % 2 else weight(value) % partitions
 
 
-def entry_selector(arguments: Arguments) -> Callable[[Any, Any], tuple[str | None, str | int | None]]:
-    """Return what makes group and value of a table's entry."""
+def entry_selector(arguments: Arguments) -> Callable[[Any, Any], tuple[str | None, str | int | None] | None]:
+    """Return what makes group and value of a table's entry.
+
+    An entry in no group has the group None; where every fifth is, None is the whole answer, which
+    Java's types do not let a selector give.
+    """
     key_of, value_of = key_maker(arguments["by"]), value_maker(arguments["value"])
-    return lambda key, value: (key_of(key, value), value_of(value))
+    answers_none = arguments["by"]["null"] == 5
+
+    def select(key: Any, value: Any) -> tuple[str | None, str | int | None] | None:
+        group = key_of(key, value)
+        return None if group is None and answers_none else (group, value_of(value))
+
+    return select
 
 
 def subtractor(arguments: Arguments) -> Callable[[Any, Any], Any]:
