@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -148,10 +149,10 @@ def test_processors_are_added_as_the_error_says(
     assert len(scene.recorded.by_group) > 2
 
 
-def copied(scene: Scene, count: int, subtopology: int | None = None, **options: object) -> None:
+def copied(scene: Scene, count: int, subtopology: int | None = None, **options: Any) -> None:
     """Copy what is there, as the command does."""
     with ProcessorExpansion(scene.kafka, scene.app.checked, subtopology=subtopology, count=count) as tool:
-        tool.run(CatchUpOptions(**{"follow": False, **options}))  # type: ignore[arg-type]
+        tool.run(CatchUpOptions(**{"follow": False, **options}))
 
 
 OPTIONS = [
@@ -166,9 +167,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("fault", "told"), OPTIONS)
-def test_copies_are_made_with_options_as_the_error_asks(
-    fault: dict[str, object], told: dict[str, object]
-) -> None:
+def test_copies_are_made_with_options_as_the_error_asks(fault: dict[str, Any], told: dict[str, Any]) -> None:
     scene = grown()
     with pytest.raises(KStreamsError):
         copied(scene, 4, **fault)

@@ -15,6 +15,7 @@ from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster
@@ -141,10 +142,9 @@ def test_each_letter_is_back_once_when_the_version_that_wrote_the_replays_is_ins
     scene.replay("r1")
     scene.letter("b")
     scene.replay("r2", where={"offset": "7"})
-    decode = replay_records.decode_json
 
-    def older(value: bytes, kind: type) -> object:
-        found = decode(value, kind)
+    def older(value: bytes, kind: type[Any]) -> object:
+        found: object = decode_json(value, kind)
         if isinstance(found, replay_records.Replay) and found.replay_id == "r2":
             raise msgspec.ValidationError("a value that came with a later version")
         return found

@@ -128,6 +128,7 @@ def test_task_comes_to_its_end_when_each_call_for_a_timer_takes_longer_than_its_
     assert values.count(b"-1") == len(ticks) > 0
 
 
+@pytest.mark.remedy("loop.TaskLoop._stuck_calls")
 def test_task_fails_and_names_the_call_when_nothing_is_released_for_too_long(
     kafka: InMemoryKafka, held: Held
 ) -> None:
@@ -150,6 +151,9 @@ def test_task_fails_and_names_the_call_when_nothing_is_released_for_too_long(
         held.began.set()
         failed.set()
         thread.join()
+    held.go_on.set()
+    run.run("run-1", (0, 2))
+    assert kafka.values("out") == [b"%d" % number for number in range(5)]
 
 
 def test_node_is_refused_when_its_calls_may_take_longer_than_a_run_bears(kafka: InMemoryKafka) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -11,6 +13,7 @@ from airflow_kstreams.batch.growing import takeover
 from airflow_kstreams.batch.inspect.doctor import Finding, Level
 from airflow_kstreams.streams import KStreamBuilder
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.testing import FaultyCluster
 from tests.support.kafka.printed_commands import accept_in_memory, printed_commands
 from tests.support.remedies import walked
 from tests.unit.batch.expand.test_processor_expansion import abort, begin_to_copy, expand, grown
@@ -33,7 +36,7 @@ def broker(**configs: str) -> Callable[[Rig], None]:
     return lambda rig: rig.kafka.configure_broker(**configs)
 
 
-def spoiled(topic: str, *, replicas: int = 3, **configs: str) -> Callable[[Rig], None]:
+def spoiled(topic: str, *, replicas: int = 3, **configs: Any) -> Callable[[Rig], None]:
     """Return what makes a topic with some settings."""
     return lambda rig: rig.create(topic, replicas=replicas, **configs)
 
@@ -51,7 +54,7 @@ def dated(**configs: str) -> Callable[[Rig], None]:
     return make
 
 
-def with_table(**configs: str) -> Callable[[Rig], None]:
+def with_table(**configs: Any) -> Callable[[Rig], None]:
     """Return what gives the application a global table over a topic with some settings."""
 
     def make(rig: Rig) -> None:
@@ -120,6 +123,26 @@ def test_nothing_is_found_any_more_when_it_was_mended_as_the_finding_says(
     rig = Rig()
     spoil(rig)
     mend(rig, rig.only())
+    assert rig.problems() == []
+
+
+class WithoutIds:
+    """Describes topics as Kafka before 2.8 does."""
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        found = effect()
+        if name != "admin.describe_topics":
+            return found
+        return {topic: replace(each, topic_id="A" * 22) for topic, each in found.items()}
+
+
+@pytest.mark.remedy("broker_checks._features: use Kafka 3.6 or later")
+def test_topics_have_ids_when_the_brokers_are_of_a_later_kafka() -> None:
+    rig = Rig()
+    rig.cluster = FaultyCluster(rig.kafka, WithoutIds())
+    found = next(each for each in rig.diagnose() if each.level is Level.ERROR)
+    assert found.fix == "use Kafka 3.6 or later"
+    rig.cluster = rig.kafka
     assert rig.problems() == []
 
 
