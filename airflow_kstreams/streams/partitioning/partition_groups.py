@@ -200,7 +200,7 @@ def described_partitions(
 class GroupingRequest:
     """One subtopology to group.
 
-    :param subtopology: its id.
+    :param subtopology: id of the subtopology.
     :param counts: partition count of each source topic, by its name in the topology.
     :param copartitioned: sets of topics that are joined.
     """

@@ -130,7 +130,7 @@ def fitting_kinds(history: History) -> tuple[GrowthKind, ...]:
 
 
 def kinds_agree(history: History) -> bool:
-    """Return whether all kinds place every key alike, at every count, as they do where counts only double.
+    """Return True if all kinds place every key alike, at every count, as they do where counts only double.
 
     >>> kinds_agree((4, 8, 32)), kinds_agree((4, 12)), kinds_agree((4,))
     (True, False, True)
@@ -189,7 +189,7 @@ def places(hashed: int, history: History, kind: GrowthKind) -> frozenset[int]:
 
 
 def keys_stay(before: Sequence[int], now: Sequence[int]) -> bool:
-    """Return whether growth leaves every key in its partition group, under Kafka's default partitioner.
+    """Return True if growth leaves every key in its partition group, under Kafka's default partitioner.
 
     The partitioner takes a key's hash modulo the partition count. By the Chinese remainder theorem some hash
     goes to partition ``a`` before and ``b`` now if and only if ``a`` and ``b`` are equal modulo the greatest

@@ -30,7 +30,7 @@ class Shape:
 
     :param id: unique in the chart: a word of letters and digits that starts with a letter.
     :param name: printable.
-    :param note: its kind, in a word or two.
+    :param note: kind of the shape, in a word or two.
     :param subtopology: id of its subtopology; None for a topic, which lies between subtopologies.
     """
 
@@ -49,7 +49,7 @@ class Arrow:
 
     :param start: id of a shape.
     :param end: id of a shape.
-    :param state: whether it connects a processor and a store, which has no direction.
+    :param state: True if it connects a processor and a store; such a line has no direction.
     """
 
     start: str
@@ -63,7 +63,7 @@ class Chart:
 
     :param shapes: topics first; nodes parents before children, each followed by the stores it is the first to
         use.
-    :param arrows: in order of their lower ends.
+    :param arrows: the arrows, in the order of their lower ends.
     :param subtopologies: ids in running order.
     """
 
@@ -84,8 +84,8 @@ class Chart:
 def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozenset[str]) -> Chart:
     """Return the chart of these subtopologies: a global table is a store of each that uses it.
 
-    :param subs: in running order.
-    :param topic_name: gives the printed name of a topic.
+    :param subs: the subtopologies, in running order.
+    :param topic_name: function that gives the printed name of a topic.
     :param internal: logical names of the repartition topics.
     """
     nodes = [node for sub in subs for node in sub.nodes]

@@ -22,7 +22,7 @@ def describe(subs: Sequence[Subtopology], topic_name: TopicName = str) -> str:
     """Return the text.
 
     :param subs: subtopologies by id.
-    :param topic_name: gives the printed name of a topic.
+    :param topic_name: function that gives the printed name of a topic.
     """
     tables = global_tables_of(node for sub in subs for node in sub.nodes)
     return "Topologies:\n " + "".join(

@@ -29,7 +29,7 @@ _NARROWEST = 96.0
 class Label:
     """A shape's text and size.
 
-    :param lines: its name; joined they are the name again.
+    :param lines: lines of the name, which give the name when they are joined.
     :param text_top: top of the text, from the shape's top.
     """
 

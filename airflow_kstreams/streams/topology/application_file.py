@@ -134,7 +134,7 @@ class ApplicationFile:
         return module
 
     def _is_main_program(self) -> bool:
-        """Whether the module of this name is this file, imported before."""
+        """Return True if the module of this name is this file, imported before."""
         other = getattr(sys.modules[Path(self.filename).stem], "__file__", None)
         return other is not None and Path(other).resolve() == Path(self.filename)
 

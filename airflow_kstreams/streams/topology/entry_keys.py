@@ -61,8 +61,8 @@ def _of_serde(
 
 
 def key_suffixes(sub: Subtopology) -> dict[str, int]:
-    """Return how many bytes at the end of a source's keys do not decide their partition, by logical topic; of
-    those that have such.
+    """Return logical topic of a source -> number of bytes at the end of its keys that do not decide their
+    partition; absent if all bytes do.
     """
     sources = (node for node in sub.nodes if isinstance(node, SourceNode))
     return {

@@ -37,8 +37,8 @@ def stream_time_plans(
 ) -> dict[int, StreamTimePlan]:
     """Return the stream time plan of each subtopology, by id.
 
-    :param subs: in running order.
-    :param real_topic: turns a topic's name in the topology into the one to show.
+    :param subs: the subtopologies, in running order.
+    :param real_topic: function that gives the name to show for a topic's name in the topology.
     """
     behind: dict[str, int] = {}
     names: dict[str, set[str]] = {}

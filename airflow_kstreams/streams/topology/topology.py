@@ -130,7 +130,7 @@ class Topology:
     def real_topic(self, topic: str, application_id: str) -> str:
         """Return the name a topic has in Kafka: internal ones are prefixed with the application id.
 
-        :param topic: its name in the topology.
+        :param topic: the topic's name in the topology.
         :param application_id: the application.
         """
         internal = any(topic == internal.name for internal in self.internal_topics)
@@ -458,7 +458,7 @@ def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:
 
 
 def has_dead_letters(plan: TopologyPlan, settings: ApplicationSettings) -> bool:
-    """Return whether records may go to the dead-letter topic, by an error handler or after the last call."""
+    """Return True if records may go to the dead-letter topic, by an error handler or after the last call."""
     return settings.dead_letters or plan.gives_up
 
 

@@ -132,7 +132,7 @@ class TopologyBuilder:
         :param processor_def: a class, or a function without arguments that makes a new :class:`Processor` for
             each task.
         :param parents: names of the nodes that forward to it.
-        :param stores: names of the stores it may use.
+        :param stores: names of the stores that it may use.
         :raises TopologyError: the name is taken, a parent is unknown, or the definition cannot be called.
         """
         check_processor_def(processor_def, f"processor {name!r}", call_site())
@@ -202,9 +202,9 @@ class TopologyBuilder:
         :raises TopologyError: the name is taken, a parent is unknown, or the operator has no traits.
 
         :param name: unique in the topology.
-        :param operator: makes the closure that runs once per record.
+        :param operator: the operator, which makes the closure that runs once per record.
         :param parents: names of the nodes that forward to it.
-        :param stores: names of the stores it may use.
+        :param stores: names of the stores that it may use.
         """
         site = call_site()
         self._check_parents(f"processor {name!r}", parents, site)
@@ -228,7 +228,7 @@ class TopologyBuilder:
     def move_children(self, parent: str, node: str) -> Self:
         """Move the children of a node to a new child of it.
 
-        :param parent: has the new node as its only child from now on.
+        :param parent: name of the parent, which has the new node as its only child from now on.
         """
         below = self._nodes.pop(node)
         nodes = self._nodes
@@ -423,7 +423,7 @@ def _with_expiry(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> 
 def _retry_spec(name: str, retry: RetryPolicy, *, keys_changed: bool) -> StoreSpec:
     """Return the spec of the store of a processor's parked records.
 
-    :param keys_changed: whether it may get other keys than those of the records that were consumed.
+    :param keys_changed: True if it may get other keys than those of the consumed records.
     :raises TopologyError: a serde is missing.
     """
     if retry.key_serde is None or retry.value_serde is None:

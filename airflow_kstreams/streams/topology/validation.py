@@ -234,7 +234,7 @@ def same_timestamps(one: TimestampExtractor | None, other: TimestampExtractor | 
 
 
 def _alike(one: object, other: object) -> bool:
-    """Return whether two functions are one, or are made by the same code with the same values around it."""
+    """Return True if two functions are one, or are made by the same code with the same values around it."""
     if one == other or not (isinstance(one, FunctionType) and isinstance(other, FunctionType)):
         return one == other
     return one.__code__ is other.__code__ and all(
