@@ -37,16 +37,17 @@ def piped(d: Any, **more: Any) -> Any:
     return [(record.key, record.value) for record in d.read_output("out")]
 
 
-def failing(d: Any) -> None:
-    """Have a task fail at a record."""
-    with pytest.raises(KStreamsError):
+def failing(d: Any) -> Any:
+    """Have a task fail at a record, and return the error."""
+    with pytest.raises(KStreamsError) as failed:
         d.pipe_bytes("in", key=b"a", value=b"{", timestamp_ms=0)
+    return failed.value
 
 
-def within(d: Any, act: Callable[[], object]) -> None:
+def within(d: Any, act: Callable[[], object]) -> Any:
     """Do something in a block of ``run()``."""
     with d.run():
-        act()
+        return act()
 
 
 def all_piped(d: Any, records: Any) -> Any:
@@ -61,12 +62,12 @@ def both_ways(**options: Any) -> Any:
         return [record.value for record in d.read_output("out", **options)]
 
 
-def as_json(b: Any) -> None:
-    b.stream("in").send_to("out")
+def as_json(b: Any) -> Any:
+    return b.stream("in").send_to("out")
 
 
-def as_text(b: Any) -> None:
-    b.stream("in").map_values(str).send_to("out", value_serde=serdes.string())
+def as_text(b: Any) -> Any:
+    return b.stream("in").map_values(str).send_to("out", value_serde=serdes.string())
 
 
 ONE = [("a", 1)]

@@ -265,7 +265,7 @@ def test_store_gives_its_entries_before_the_end_of_its_task_and_not_behind_it() 
         driver.pipe_input("in", key="a", value=1, timestamp_ms=1)
         kept = driver.store("counts")
         assert dict(kept.all()) == {"a": 1}
-    store = make_store(topology.stores[0], TaskRecordContext())
+    store: Any = make_store(topology.stores[0], TaskRecordContext())
     store.close()
     with pytest.raises(KStreamsError):
         store.get("a")
