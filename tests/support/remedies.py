@@ -1,8 +1,8 @@
 """The remedies that errors and findings print, and a pytest plugin for the tests that follow them.
 
-A remedy is a text after ``fix=`` in the package, one assigned to a name ``fix``, or a loss of data with its
-advice. Its name is the function
-that prints it, and where that prints several their text, too: ``left_unread.refuse_unread``,
+A remedy is a text after ``fix=`` in the package, one assigned to a name ``fix``, a loss of data with its
+advice, or the end of a warning of the log, after a ``;`` or ``:``, that says what to do. Its name is the
+function that prints it, and where that prints several their text, too: ``left_unread.refuse_unread``,
 ``expansion_rules.expanded: give a number from``. In a text, ``{}`` stands for what is filled in.
 
 A test walks a remedy: it makes the fault, does what the printed text says, and looks at the results. It names
@@ -13,6 +13,7 @@ mark fails if it saw no error with that text from that function.
 from __future__ import annotations
 
 import ast
+import logging
 import re
 import sys
 from collections import Counter
@@ -28,6 +29,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_kstreams"
 TESTS = ROOT / "tests"
+#: The end of a warning that says what to do.
+_ADVICE = re.compile(r"[;:] ((?:[\w ]+ must|set|raise|lower|restart|give|leave out|look|run|see) .+)")
+_FILLED_IN = re.compile(r"%[-.0-9]*[sdrgf]")
 #: Remedies that no test follows yet, one a line.
 NOT_WALKED = TESTS / "remedies_not_walked.txt"
 
@@ -122,10 +126,13 @@ def _given(node: ast.AST, taking: dict[str, int]) -> Iterator[ast.expr]:
     """Return what one node gives as a remedy: an argument, or the value of a name ``fix``."""
     if isinstance(node, ast.keyword) and node.arg == "fix":
         yield node.value
+    elif isinstance(node, ast.Call) and _warns(node.func):
+        advice = _ADVICE.search(_FILLED_IN.sub("{}", _text(node.args[0])))
+        yield from [ast.Constant(advice[1])] if advice else []
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Loss":
         # Its remedy is a command at least.
-        advice = [keyword.value for keyword in node.keywords if keyword.arg == "advice"]
-        yield from advice or [ast.Constant("<command>")]
+        said = [keyword.value for keyword in node.keywords if keyword.arg == "advice"]
+        yield from said or [ast.Constant("<command>")]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         yield from node.args[taking.get(node.func.id, len(node.args)) :][:1]
     elif isinstance(node, ast.AugAssign) and _is_fix(node.target):
@@ -139,6 +146,13 @@ def _given(node: ast.AST, taking: dict[str, int]) -> Iterator[ast.expr]:
             elif isinstance(target, ast.Tuple) and any(map(_is_fix, target.elts)):
                 at = list(map(_is_fix, target.elts)).index(True)
                 yield node.value.elts[at] if isinstance(node.value, ast.Tuple) else node.value
+
+
+def _warns(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and ast.unparse(function) in (
+        "log.warning",
+        "self.log.warning",
+    )
 
 
 def _is_fix(node: ast.AST) -> bool:
@@ -218,7 +232,7 @@ def not_walked() -> tuple[str, ...]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test that carries the mark of a remedy and saw no error with it."""
+    """Fail a test that carries the mark of a remedy and saw neither error nor warning with it."""
     names = [name for mark in item.iter_markers("remedy") for name in mark.args]
     if not names:
         return (yield)
@@ -247,6 +261,14 @@ def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
 
         return make
 
+    handle = logging.Logger.handle
+
+    def note(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if record.levelno == logging.WARNING:
+            seen.append((record.getMessage(), frozenset(_places(sys._getframe(1)))))
+        handle(logger, record)
+
+    patched.setattr(logging.Logger, "handle", note)
     patched.setattr(KStreamsError, "__post_init__", watched(KStreamsError.__post_init__))
     for each in (Finding, ListenerFinding, Loss):
         patched.setattr(each, "__init__", watched(each.__init__))

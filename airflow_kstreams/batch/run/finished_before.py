@@ -59,9 +59,10 @@ def check_finished(
         f"{whose} is already finished, at {finished_at(summary)}, by topology {topology_of(summary)}; the "
         f"application file now builds {short_hash(plan.topology_hash)}, by which nothing was processed"
     )
+    fix = f"to process the run's records once more, {_again(summary)}"
     if settings.finished_with_other_topology == "fail":
-        raise TopologyError(cause, fix=f"to process the run's records once more, {_again(summary)}")
-    log.warning("%s; to process the run's records once more, %s", cause, _again(summary))
+        raise TopologyError(cause, fix=fix)
+    log.warning("%s; %s", cause, fix)
 
 
 def nothing_processed(summary: RunSummary) -> str:

@@ -44,6 +44,12 @@ def test_walk_names_one_remedy() -> None:
         ("def f(error):\n    raise E(fix=error.fix)", []),
         ("def f(error):\n    raise E('cause')", []),
         ("def f(report):\n    raise E('cause', fix=str(report.get('fix', '')))", []),
+        ("def f(x):\n    log.warning('%s is small: raise it to %d', x, 5)", ["m.f: raise it to {}"]),
+        (
+            "def f(x):\n    log.warning('%s; a function must return it', x)",
+            ["m.f: a function must return it"],
+        ),
+        ("def f(x):\n    log.warning('looking failed, trying again: %s', x)", []),
     ],
 )
 def test_remedies_are_read_from_the_source(source: str, texts: list[str]) -> None:

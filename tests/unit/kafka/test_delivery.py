@@ -101,6 +101,21 @@ def test_users_own_smaller_limit_is_named(caplog: pytest.LogCaptureFixture, give
     assert (text in caplog.text) is warned
 
 
+@pytest.mark.remedy("delivery.warn_of_small_limit")
+def test_no_limit_is_too_small_when_it_was_raised_or_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    limits = {"orders": TopicLimits(5_000_000)}
+    with caplog.at_level(logging.WARNING):
+        warn_of_small_limit({"message.max.bytes": "500000"}, limits)
+    (message,) = caplog.messages
+    assert message.endswith("raise it, or leave it out, then it follows the topics")
+    caplog.clear()
+    for told in ({"message.max.bytes": "5000000"}, {}):
+        config = {**sized(limits), **told}
+        warn_of_small_limit(config, limits)
+        assert int(config["message.max.bytes"]) >= 5_000_000
+    assert caplog.messages == []
+
+
 HOUR_MS, NOW_MS = 3_600_000, 1_600_000_000_000
 
 

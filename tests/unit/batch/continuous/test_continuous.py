@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from airflow_kstreams.batch.continuous import start
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.continuous.task_thread import LeaseVerdict, LeaseWatch
 from airflow_kstreams.batch.ledger.ledger import read_ledger
@@ -864,7 +865,11 @@ def test_repartition_topics_are_purged_up_to_what_was_processed(scene: Scene) ->
     scene.check()
 
 
-def test_added_partitions_are_told_and_read_from_their_beginning_by_the_next_start() -> None:
+@pytest.mark.remedy("start.Housekeeping.keep")
+def test_added_partitions_are_told_and_read_from_their_beginning_by_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start, "_PAUSE_SECONDS", 0.0)
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
     builder.stream("in").send_to("out")
     scene = Scene(builder.build())
@@ -873,6 +878,7 @@ def test_added_partitions_are_told_and_read_from_their_beginning_by_the_next_sta
     scene.kafka.add_partitions("in", 3)
     scene.kafka.append("in", b"early", partition=2)
     assert running.housekeeping.grown_topics() == {"in": (2, 3)}
+    running.housekeeping.keep()
     running.stop()
     again = scene.application.run_continuously("c-2")
     scene.settle(again)

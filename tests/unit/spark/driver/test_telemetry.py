@@ -289,6 +289,19 @@ def test_exporters_are_those_of_settings_and_environment(
     assert any("OTEL_EXPORTER_OTLP_ENDPOINT" in message for message in caplog.messages) == silent
 
 
+@pytest.mark.remedy("telemetry.OpenTelemetry._own_readers")
+def test_metrics_are_exported_when_the_variable_of_the_warning_is_set(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert OpenTelemetry(MetricsTarget())._own_readers() == []
+    (message,) = caplog.messages
+    variable = message.removesuffix(" for the driver").rpartition("; set ")[2]
+    monkeypatch.setenv(variable, "http://collector:4318")
+    (reader,) = OpenTelemetry(MetricsTarget())._own_readers()
+    exporter: Any = reader
+    assert exporter._exporter._endpoint == "http://collector:4318/v1/metrics"
+
+
 @pytest.mark.parametrize(
     ("chosen", "exports"),
     [("", False), ("none", False), ("otlp", True), ("console", True), ("prometheus", False)],

@@ -263,7 +263,9 @@ def test_thread_of_a_coroutine_counts_when_its_call_is_given_up(held: threading.
         pass
 
 
-@pytest.mark.remedy("threaded_caller._LoopThread.refuse_blocked")
+@pytest.mark.remedy(
+    "threaded_caller._LoopThread.refuse_blocked: await", "threaded_caller._LoopThread.refuse_blocked: it must"
+)
 def test_task_fails_and_names_the_function_when_it_blocks_the_event_loop(held: threading.Event) -> None:
     async def blocks_the_loop(value: int) -> int:
         if value == POISON:

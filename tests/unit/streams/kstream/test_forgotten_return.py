@@ -136,6 +136,31 @@ def test_log_says_once_that_a_reducer_gave_none(
     assert line.endswith("must return it")
 
 
+@pytest.mark.remedy("aggregation.nothing_kept.say")
+def test_records_are_kept_when_the_function_returns_the_aggregate_that_it_changed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def kept(add: Callable[[Any, Any, Any], Any]) -> list[Any]:
+        made = builder()
+        totals = made.stream("in").group_by_key().aggregate(list, add, store="totals")
+        totals.to_stream().send_to("out")
+        with TopologyTestDriver(made.build(), application_id="app") as driver:
+            for value in (1, 2):
+                driver.pipe_input("in", key="a", value=value, timestamp_ms=20)
+            return [record.value for record in driver.read_output("out")]
+
+    def returns(key: Any, value: Any, so_far: Any) -> Any:
+        so_far.append(value)
+        return so_far
+
+    kept(lambda key, value, so_far: so_far.append(value))
+    (line,) = caplog.messages
+    assert line.endswith("a function that changes its aggregate in place must return it")
+    caplog.clear()
+    assert kept(returns)[-1] == [1, 2]
+    assert caplog.messages == []
+
+
 def test_log_says_once_that_an_adder_of_a_table_gave_none(caplog: pytest.LogCaptureFixture) -> None:
     made = builder()
     grouped = made.table("in").group_by(lambda key, value: ("all", value))
