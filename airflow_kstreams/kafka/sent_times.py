@@ -51,9 +51,11 @@ class SentTimes:
         self._furthest: dict[TopicPartition, tuple[int, str, str]] = {}
 
     def taken(self) -> tuple[int, int]:
-        """Return a span of times that every topic takes, whatever the broker's clock says."""
+        """Return a span of times that every topic takes, whatever the broker's clock says: the first, 1 at
+        least, and the last, epoch milliseconds.
+        """
         now_ms = _now_ms()
-        return now_ms - self._before_ms, now_ms + self._after_ms
+        return max(1, now_ms - self._before_ms), now_ms + self._after_ms
 
     def note(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int) -> tuple[int, int]:
         """Remember a record that is about to be sent, if its topic may refuse its time.

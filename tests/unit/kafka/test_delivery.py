@@ -138,6 +138,39 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> DeliveryFailures:
     return failures
 
 
+@pytest.mark.promise("refused-times-are-named")
+@pytest.mark.parametrize("limits", [TopicLimits(1_000), TopicLimits(1_000, HOUR_MS, HOUR_MS)])
+def test_times_at_the_edges_are_sent_and_compared(
+    limits: TopicLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sent_times, "_now_ms", lambda: NOW_MS)
+    failures, client = DeliveryFailures({}, {"out": limits}), Client()
+    compared: list[int] = []
+    note = failures.times.note
+
+    def noting(topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int) -> tuple[int, int]:
+        compared.append(timestamp_ms)
+        return note(topic, key, value, timestamp_ms)
+
+    monkeypatch.setattr(type(failures.times), "note", staticmethod(noting))
+    produce, _ = make_produce(
+        client,  # type: ignore[arg-type]
+        bootstrap="b:1",
+        timeout_seconds=1.0,
+        explain=lambda error, _: KStreamsError(str(error), fix=""),
+        refused=failures,
+    )
+    first, last = failures.times.taken()
+    given = [None, -1, 0, 1, first - 1, first, NOW_MS, last, last + 1, 2**62]
+    for timestamp_ms in given:
+        produce("out", b"v", b"k", 0, timestamp_ms)
+    assert [arguments[6] for arguments in client.sent] == [
+        {None: 0, 0: 1}.get(timestamp_ms, timestamp_ms) for timestamp_ms in given
+    ]
+    early = [-1, 1, 1] if limits.before_ms > NOW_MS else [-1, 1, 1, first - 1]
+    assert compared == [*early, last + 1, 2**62]
+
+
 def report(failures: DeliveryFailures, code: int, *hours: int) -> None:
     for hour in hours:
         message = SimpleNamespace(
