@@ -32,8 +32,6 @@ TESTS = ROOT / "tests"
 #: The end of a warning that says what to do.
 _ADVICE = re.compile(r"[;:] ((?:[\w ]+ must|set|raise|lower|restart|give|leave out|look|run|see) .+)")
 _FILLED_IN = re.compile(r"%[-.0-9]*[sdrgf]")
-#: Remedies that no test follows yet, one a line.
-NOT_WALKED = TESTS / "remedies_not_walked.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +218,6 @@ def _names_a_remedy(function: ast.expr) -> bool:
     if isinstance(function, ast.Attribute):
         return function.attr == "remedy" and ast.unparse(function) == "pytest.mark.remedy"
     return isinstance(function, ast.Name) and function.id == "walked"
-
-
-def not_walked() -> tuple[str, ...]:
-    """Return the remedies that are said to have no walk yet."""
-    return tuple(NOT_WALKED.read_text(encoding="utf-8").splitlines())
 
 
 # == whether a marked test saw the text
