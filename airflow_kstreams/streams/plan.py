@@ -226,7 +226,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param changelogs: changelog topic per logged store.
     :param changelog_configs: the user's settings of a changelog topic, by topic; absent if none.
     :param state_kinds: changelog topic -> meaning of its entries: the kind of store, and the windows of the
-        fold.
+        fold, or the history of versions.
     :param given_windows: changelog topic of a fold by windows -> the times at which these are emitted.
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.

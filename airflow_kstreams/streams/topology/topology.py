@@ -22,7 +22,12 @@ from airflow_kstreams.streams.graph.nodes import (
     options_of,
     traits_of,
 )
-from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec, WindowStoreSpec
+from airflow_kstreams.streams.graph.store_specs import (
+    RetryStoreSpec,
+    StoreSpec,
+    VersionedStoreSpec,
+    WindowStoreSpec,
+)
 from airflow_kstreams.streams.hints.function_checks import CallSite
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_groups import (
@@ -402,6 +407,9 @@ def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
             # Later windows begin with what closed ones hold: where these are is part of the meaning.
             apart = isinstance(store, WindowStoreSpec) and store.retention_ms < sliding_retention_ms(window)
             return f"{store.type} sliding {' '.join(sizes)}{', closed ones apart' if apart else ''}"
+    if isinstance(store, VersionedStoreSpec):
+        # A longer history would ask for versions, and for deletions, that have left under a shorter one.
+        return f"{store.type} history_ms={store.history_ms}"
     return store.type
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, Topology, TumblingWindow, serdes
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    Serde,
+    StoreSpec,
+    Topology,
+    TumblingWindow,
+    VersionedStoreSpec,
+    serdes,
+)
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
@@ -186,6 +194,33 @@ def test_changed_serde_of_a_store_is_refused_and_begins_empty_after_the_command(
     assert accept(error, kafka) == [GIVE_UP]
     app(kafka, changed).run("run-2")
     assert counts(kafka) == [2, 1]
+
+
+def priced(*, history_ms: int) -> Topology:
+    """``copied`` joined with the table ``in``, each as of its time -> ``out``."""
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    spec = VersionedStoreSpec(name="counts", key_serde=TEXT, value_serde=TEXT, history_ms=history_ms)
+    prices = builder.table("in", store=spec)
+    builder.stream("copied").left_join(prices, lambda order, price: f"{order} {price}").send_to("out")
+    return builder.build()
+
+
+def test_longer_history_is_refused_and_no_key_that_was_deleted_comes_back(kafka: InMemoryKafka) -> None:
+    """The deletion has left the shorter history: a late version would be the latest one."""
+    for key, value, time_ms in ((b"a", b"old", 1), (b"a", None, 5), (b"b", b"1", 1_000)):
+        kafka.append("in", value, key, timestamp_ms=time_ms)
+    app(kafka, priced(history_ms=10)).run("run-1")
+    kafka.append("in", b"late", b"a", timestamp_ms=3)
+    kafka.append("copied", b"order", b"a", timestamp_ms=1_000)
+    longer = app(kafka, priced(history_ms=10_000))
+
+    error = refused(longer, "run-2")
+
+    assert f"{CHANGELOG} that was made by versioned history_ms=10, and" in error.cause
+    assert "read it as versioned history_ms=10000" in error.cause
+    accept(TopologyError("", fix=other_way(error)), kafka)
+    longer.run("run-2")
+    assert kafka.values("out") == [b"order None"]
 
 
 def test_serde_whose_bytes_name_their_schema_may_get_another_one(kafka: InMemoryKafka) -> None:
