@@ -21,7 +21,14 @@ from typing import Any
 from confluent_kafka import KafkaError
 from confluent_kafka import Message as ClientMessage
 
-from airflow_kstreams.kafka.client_errors import FENCED, FORBIDDEN, Access, attempt, from_kafka_error
+from airflow_kstreams.kafka.client_errors import (
+    FENCED,
+    FORBIDDEN,
+    Access,
+    attempt,
+    from_kafka_error,
+    kafka_error_of,
+)
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.sent_times import SentTimes
 from airflow_kstreams.streams.errors import (
@@ -72,7 +79,7 @@ def warn_of_small_limit(config: Mapping[str, str], topics: Mapping[str, TopicLim
 
 
 #: Delivery errors that say something about the record, not about the cluster.
-RECORD_REFUSED = frozenset(
+_RECORD_REFUSED = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.INVALID_MSG,
@@ -121,15 +128,19 @@ class DeliveryFailures:
 
     def by_client(
         self,
-        error: KafkaError,
+        failed: BaseException | KafkaError,
         topic: str,
         partition: int,
         content: tuple[bytes | None, bytes | None, Headers | None],
-    ) -> RecordError:
-        """Return the error of a record that the client does not take.
+    ) -> RecordError | None:
+        """Return the error of a record that the client does not take; None if it failed for another reason.
 
+        :param failed: error of the client's produce call.
         :param content: key, value and headers.
         """
+        error = kafka_error_of(failed)
+        if error is None or error.code() not in _RECORD_REFUSED:
+            return None
         why = f"{error.name()}: {error.str()}"
         if error.code() in _TOO_LARGE:
             why += f": about {record_bytes(*content):,} bytes, the client's {MESSAGE_BYTES} is "
@@ -146,7 +157,7 @@ class DeliveryFailures:
         if better:
             self.error = error
             self.topic, self.partition = at
-        if code in RECORD_REFUSED:
+        if code in _RECORD_REFUSED:
             key, value = _bytes_or_none(message.key()), _bytes_or_none(message.value())
             self.times.report(code, at, key, value)
             if better:
@@ -163,7 +174,7 @@ class DeliveryFailures:
         cannot help. The record is at fault only if it alone exceeds its topic's limit.
         """
         error = self.error
-        if error is None or error.code() not in RECORD_REFUSED:
+        if error is None or error.code() not in _RECORD_REFUSED:
             return None
         why, limits = f"{error.name()}: {error.str()}", self._of_topics.get(self.topic)
         contents: dict[str, str] = {}

@@ -38,7 +38,7 @@ from airflow_kstreams.kafka.client_errors import (
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import BoundedCaller, await_connection, bootstrap_of
-from airflow_kstreams.kafka.delivery import RECORD_REFUSED, DeliveryFailures, WriterRefusals, of_transaction
+from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, of_transaction
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
 from airflow_kstreams.streams.bounded_read import portions
@@ -155,12 +155,8 @@ def make_produce(
             guarded("sending", bootstrap, poll, _ROOM_STEP_SECONDS)
             error = attempt(send, topic, value, key, partition, None, None, timestamp_ms, headers)
         if error is not None:
-            kafka_error = kafka_error_of(error)
-            raise (
-                refused.by_client(kafka_error, topic, partition, (key, value, headers))
-                if kafka_error is not None and kafka_error.code() in RECORD_REFUSED
-                else explain(error, f"sending to {topic}")
-            )
+            content = (key, value, headers)
+            raise refused.by_client(error, topic, partition, content) or explain(error, f"sending to {topic}")
 
     def release() -> None:
         nonlocal poll, send

@@ -195,6 +195,9 @@ class ClusterView:
         """Return the known ids that are spelt like an application's, as a question in brackets that may be
         empty; None if the cluster has topics of the application itself. Committed offsets are not asked for.
         """
+        # These are described in every round already; all names are asked for only where they are missing.
+        if any(map(self._describe, ProtocolTopics(application_id).protocol)):
+            return None
         topics = self._shared_admin().topic_names()
         return None if has_topics(application_id, topics) else ids_alike(application_id, topics)
 

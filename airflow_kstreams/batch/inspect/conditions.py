@@ -97,8 +97,8 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
     :param application_id: id of the application.
     :param topics: names of its input topics; empty for those of its last run.
     :param min_records: number of committed records that is enough.
-    :param older_than_ms: age in milliseconds, by its timestamp, from which one record is enough; None to wait
-        for ``min_records``.
+    :param older_than_ms: milliseconds; one record whose timestamp lies as far back is enough. None waits for
+        ``min_records``.
     """
 
     application_id: str

@@ -273,8 +273,7 @@ class ErrorHandling:
             unfit = self._undecoded(name)
         elif isinstance(node, SinkNode):
             unwritten = _unwritten(node, encoded)
-            what, remakes = unwritten.what, unwritten.remakes
-            fix = unwritten.fix
+            what, fix, remakes = unwritten.what, unwritten.fix, unwritten.remakes
         else:
             what, fix = "processing failed for", "mend the function at that node"
             if encoded is not None:

@@ -171,11 +171,11 @@ def _with_deletions(fold: Fold, deletes: Callable[[Any], bool]) -> Fold:
 
     def begun(key: Any, value: Any) -> Any:
         result = begin(key, value)
-        return None if result is None or deletes(result) else result
+        return None if deletes(result) else result
 
     def added(key: Any, value: Any, so_far: Any) -> Any:
         result = add(key, value, so_far)
-        return None if result is None or deletes(result) else result
+        return None if deletes(result) else result
 
     return replace(fold, begin=begun, add=added)
 
@@ -347,7 +347,7 @@ class TableFold:
                 result = begin(key, change.new) if result is None else add(key, change.new, result)
                 if result is None and (reduces or entry is None):
                     nothing()
-            if deletes is not None and result is not None and deletes(result):
+            if deletes is not None and deletes(result):
                 result = None
             emit_change(key_bytes, key, kept, result, newest_ms)
 

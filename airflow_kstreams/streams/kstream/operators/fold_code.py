@@ -58,8 +58,7 @@ class Folding(NamedTuple):
             with code.block(f"if {result} is None"):
                 code.line(f"{code.name(self.nothing, 'nothing')}()")
         if self.deletes is not None:
-            gone = f"{result} is not None and {code.name(self.deletes, 'deletes')}({result})"
-            with code.block(f"if {gone}"):
+            with code.block(f"if {code.name(self.deletes, 'deletes')}({result})"):
                 code.line(f"{result} = None")
         if self.copied is None:
             return result

@@ -194,7 +194,7 @@ class ExpiringStore:
 
     def _taken_in(self, value: Any) -> Any:
         """Return what the store keeps of a value that a user puts, None if it deletes the entry."""
-        if self.deletes is not None and value is not None and self.deletes(value):
+        if self.deletes is not None and self.deletes(value):
             return None
         return value if self.copies is None else self.copies.taken_in(value)
 

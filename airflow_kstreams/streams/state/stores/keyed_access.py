@@ -54,7 +54,7 @@ class KeyedAccess(ABC):
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key; None, or one that the serde writes as None, deletes it."""
-        if self.deletes is not None and value is not None and self.deletes(value):
+        if self.deletes is not None and self.deletes(value):
             value = None
         entry = None if value is None else (self._taken_in(value), self._context.timestamp_ms)
         self.put_entry(key_bytes_of(self, key), entry)

@@ -310,8 +310,8 @@ def kept_types(serde: Serde) -> frozenset[type]:
 
 
 def deletes_of(serde: Serde) -> Callable[[Any], bool] | None:
-    """Return a function that says of a value, which is not None, whether a store's serde writes it as None:
-    then the value's entry is to be deleted. None for a serde that writes every value as bytes.
+    """Return a function that says of a value whether its entry is to be deleted: it is None, or a store's
+    serde writes it as None. None for a serde that writes every value as bytes.
 
     An error of the serde says nothing here: the commit, which asks again, raises it with the reason.
     """
@@ -324,7 +324,7 @@ def deletes_of(serde: Serde) -> Callable[[Any], bool] | None:
 
     def deletes(value: Any) -> bool:
         try:
-            return serialize(value) is None
+            return value is None or serialize(value) is None
         except Exception:
             return False
 

@@ -135,7 +135,7 @@ class VersionedSource:
                 count_null()
                 return
             key_bytes = serialize_key(key)
-            if deletes is not None and value is not None and deletes(value):
+            if deletes is not None and deletes(value):
                 value = None
             old, old_ms = latest(key_bytes) or ABSENT
             old = handed(old)
