@@ -50,6 +50,10 @@ _CLIENT = {
     "log_level": 0,
 }
 
+#: Timestamp of the first record, epoch milliseconds, as of real records: one of January 1970 is looked at as
+#: seconds that someone took for milliseconds.
+_FIRST_MS = 1_700_000_000_000
+
 Produce = Callable[..., None]
 
 
@@ -103,7 +107,7 @@ def _client() -> Iterator[tuple[Produce, Produce, Callable[[], object]]]:
 def _messages(records: int) -> list[Any]:
     made = events(WORKLOADS["stateless"], EVENTS, 0, records)
     return [
-        Message(topic=EVENTS, partition=0, offset=at, key=key, value=value, timestamp=(1, at))
+        Message(topic=EVENTS, partition=0, offset=at, key=key, value=value, timestamp=(1, _FIRST_MS + at))
         for at, (_, value, key, _) in enumerate(made)
     ]
 
