@@ -205,7 +205,9 @@ def _bytes_or_none(part: object) -> bytes | None:
 _NAMED_WITHIN_SECONDS = 5.0
 _STEP_SECONDS = 0.05
 #: A topic in the text of a refused commit of offsets.
-_UNREAD_TOPIC = re.compile(r"(?P<topic>[\w.-]+)\(\(null\)\)\[\d+\]\([^()]*[Tt]opic authorization failed")
+_UNREAD_TOPIC = re.compile(
+    r"(?<![\w.-])(?P<topic>[\w.-]++)\(\(null\)\)\[\d++\]\([^()]*[Tt]opic authorization failed"
+)
 
 
 class WriterRefusals:

@@ -30,7 +30,7 @@ _CLAIM_REPEATED = "retrying"
 
 #: The client's log line, and only sign, of a transaction's partition that the ACLs refuse.
 _REFUSED_PARTITION = re.compile(
-    r'add partition "(?P<topic>[^"]+)" \[\d+\].*authorization failed', re.IGNORECASE
+    r'add partition "(?P<topic>[^"]+)" \[\d++\][^"]*authorization failed', re.IGNORECASE
 )
 
 _CREDENTIALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})

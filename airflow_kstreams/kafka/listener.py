@@ -17,7 +17,10 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 
 _SECONDS = 3.0
-_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^/\s\[\]]+?):(?P<port>\d+)(?=[/:,\s]|\Z)")
+#: A listener's address; it begins where a word does, so that a long text is searched once.
+_ADDRESS = re.compile(
+    r"(?<![^/\s\[\]:,])(?P<host>\[[0-9a-fA-F:]++\]|[^/\s\[\]:,]++):(?P<port>\d{1,5}+)(?=[/:,\s]|\Z)"
+)
 _API_VERSIONS, _METADATA = 18, 3
 _MAX_ANSWER_BYTES = 1 << 20
 

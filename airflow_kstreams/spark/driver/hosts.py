@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Spark's words for a worker that ends before it hosts a task -> what to do. What they match is the cause.
 _SETUPS = {
-    r"Cannot run program .*?: error=(?:2|13), [\w ]+": (
+    re.compile(r'Cannot run program "[^"]*"(?: \(in directory "[^"]*"\))?: error=(?:2|13), [\w ]+'): (
         "name a Python that executors have, by PYSPARK_PYTHON in the driver's environment or by "
         "spark.pyspark.python (conf= of the operators)"
     ),
-    r"\[PYTHON_VERSION_MISMATCH\][^\n]*": (
+    re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*"): (
         "name a Python of the driver's version, by PYSPARK_PYTHON in the driver's environment or by "
         "spark.pyspark.python (conf= of the operators)"
     ),
-    r"ModuleNotFoundError: No module named '[\w.]+'": (
+    re.compile(r"ModuleNotFoundError: No module named '[\w.]++'"): (
         "install it in the executors' Python: what Spark itself needs there (pyarrow) is not in the archive "
         "of `airflow-kstreams pack`"
     ),
@@ -49,7 +49,7 @@ _SETUPS = {
 #: Spark's words for a worker process that ended while it hosted tasks, without a word of its own.
 _WORKER_ENDED = "Python worker exited unexpectedly"
 #: The Spark task of a job that failed, and its number of failures.
-_FAILED = re.compile(r"Task ([0-9]+) in stage [0-9.]+ failed ([0-9]+) times")
+_FAILED = re.compile(r"Task ([0-9]{1,9}) in stage [0-9.]++ failed ([0-9]{1,9}) times")
 #: py4j's own words before those of what failed.
 _BEFORE = re.compile(r"An error occurred while calling \S+\.?\s*:?\s*")
 #: How often the jobs of a session that is being cancelled are cancelled once more, seconds: Spark cancels the
@@ -191,7 +191,7 @@ def first_line(error: Exception) -> str:
 
 def _setup_error(text: str) -> ExecutorSetupError | None:
     for words, fix in _SETUPS.items():
-        if match := re.search(words, text):
+        if match := words.search(text):
             return ExecutorSetupError(f"Spark's executors cannot run Python tasks: {match[0]}", fix=fix)
     return None
 

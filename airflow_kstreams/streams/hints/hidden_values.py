@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import builtins
 import re
+from functools import cache
 
-#: A part of an error's text that may repeat a record: a text in quotes, which no apostrophe within a word
-#: opens, or a number.
-_REPEATED = re.compile(
-    r"""(?:(?<!\w)|(?<=\b[bB]))(?P<mark>['"])(?P<quoted>(?:\\.|(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}"""
-)
+#: Longest text that is searched, characters: what follows is cut off.
+_LONGEST = 10_000
+_CUT = " ... (cut)"
+#: The mark that opens a quotation; no apostrophe within a word does.
+_MARK = r"""(?:(?<!\w)|(?<=\b[bB]))(?P<mark>['"])"""
+#: A quotation and its end. One that is not closed, as where Python cuts a long one, goes to the text's end.
+#: There is one way to read each sign, so the time is that of one pass.
+_QUOTED = r"(?P<quoted>(?:\\.|(?!(?P=mark))[^\\])*+)(?P<end>(?P=mark)|\\?\Z)"
+#: A part of an error's text that may repeat a record.
+_REPEATED = re.compile(rf"{_MARK}{_QUOTED}|-?\d+\.?\d{{2,}}", re.DOTALL)
 #: Python's message about the arguments that a call lacks.
-_MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: .*")
+_MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: .{0,1000}")
 #: Python's message about an operator that two objects do not have.
 _OPERATOR = re.compile(r"'[^\w\s'\"]{1,3}' not supported between instances of ")
 #: Words that Python's own errors quote and that come from no record: names of types, of methods, of
@@ -60,11 +66,16 @@ def without_values(text: str, *, own: str) -> str:
 
     Python's own errors and those of decoders repeat data in quotes and as numbers. So quoted parts and longer
     numbers become ``***`` unless they are whole words of the program: they may come from the record, from a
-    table or from a join's other side. Other words that a user's function writes are its own choice.
+    table or from a join's other side. Other words that a user's function writes are its own choice. A very
+    long text is cut first.
 
     :param text: the error's text.
     :param own: names and constants of the program, separated by line ends.
     """
+    if len(text) > _LONGEST:
+        # Digits at the end may begin a number.
+        text = text[:_LONGEST].rstrip("0123456789.-")
+        return without_values(text, own=own) + _CUT
     missing = _MISSING.search(text)
     known = f"{own}\n{_PYTHONS_OWN}"
     if missing is not None:  # names of parameters
@@ -73,11 +84,33 @@ def without_values(text: str, *, own: str) -> str:
     if operator is not None:
         known += f"\n{operator[0]}"
 
+    @cache
+    def is_known(part: str) -> bool:
+        return _is_word(part, known)
+
     def shown(match: re.Match[str]) -> str:
         quoted = match["quoted"] is not None
         part = match["quoted"] if quoted else match[0]
-        if part and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", known) is not None:
+        if part and is_known(part):
             return match[0]
-        return f"{match['mark']}***{match['mark']}" if quoted else "***"
+        if not quoted:
+            return "***"
+        mark = match["mark"]
+        return f"{mark}***{mark if match['end'] == mark else ''}"
 
     return _REPEATED.sub(shown, text)
+
+
+def _is_word(part: str, text: str) -> bool:
+    """Return whether a part stands in a text, with no letter or digit beside it."""
+    start = text.find(part)
+    while start >= 0:
+        end = start + len(part)
+        if not _in_word(text[start - 1 : start]) and not _in_word(text[end : end + 1]):
+            return True
+        start = text.find(part, start + 1)
+    return False
+
+
+def _in_word(sign: str) -> bool:
+    return sign.isalnum() or sign == "_"

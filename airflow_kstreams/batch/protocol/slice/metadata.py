@@ -71,6 +71,7 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 READS = 3
 #: A partition or an offset as the format writes it: no sign, no leading zero, at most 64 bits.
 _NUMBER = "(0|[1-9][0-9]{0,18})"
+_ANY_TOPIC = "([A-Za-z0-9._-]{1,249})"
 #: A tombstone stays for ``delete.retention.ms``, a day unless set; one that a view has missed is found again.
 _TRUSTED_SECONDS = 3_600
 #: (input partition, intermediate partition) -> offset.
@@ -362,8 +363,8 @@ def first_stranger(
 
     :param topics: topics that keys in the bare format may name; None for any.
     """
-    any_of_them = "(.+)" if topics is None else f"({'|'.join(map(re.escape, sorted(topics)))})"
-    bare, deleted = _bare_keys(any_of_them), _bare_keys("(.+)")
+    any_of_them = _ANY_TOPIC if topics is None else f"({'|'.join(map(re.escape, sorted(topics)))})"
+    bare, deleted = _bare_keys(any_of_them), _bare_keys(_ANY_TOPIC)
     marker = re.compile(rf"{re.escape(application_id)}(#\d+)?")
     for record in records:
         key, value = record.key(), record.value()

@@ -273,6 +273,21 @@ def test_values_stay_out_of_the_log_when_pythons_error_repeats_them(
 
 
 @pytest.mark.promise("errors-hold-no-values")
+@pytest.mark.parametrize("settings", [SKIP, DEAD])
+@pytest.mark.parametrize("value", ["canary " * 100, "C:\\canary\\" * 100, "canary 'x' \" canary " * 50])
+def test_values_stay_out_of_the_log_when_pythons_error_cuts_its_quotation(
+    value: str, settings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").map_values(_parsed).send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app", settings=settings) as driver:
+        driver.pipe_input("in", key="a", value=value, timestamp_ms=0)
+    assert "invalid literal for int() with base 10: " in caplog.text
+    assert "canary" not in caplog.text
+
+
+@pytest.mark.promise("errors-hold-no-values")
 @pytest.mark.parametrize(
     ("value", "function", "said"),
     [
