@@ -286,12 +286,14 @@ def grown_groups(
     counts: Mapping[str, int],
     known: Mapping[str, GrownTopic],
     bound: Bound,
+    read: Collection[str] = (),
 ) -> GroupedPartitions:
     """Group the partitions of a subtopology by equal ids; partitions that came later join the groups of their
     ancestors.
 
     :param counts: partition count of every source topic.
     :param known: growth of each topic, as :func:`known_growth` returns it.
+    :param read: the topics that runs have read; all of the plan's unless given.
     :raises TopologyError: a topic has lost partitions.
     """
     partitions = {topic: counts[topic] for topic in sub.sources}
@@ -305,12 +307,12 @@ def grown_groups(
             raise TopologyError(
                 f"topic {topic} has {count} partitions, and had {growth.history[-1]} when application "
                 f"{plan.application_id!r} last read it: the keys of the others have lost their place",
-                fix=f"start over with empty state: {plan.start_over_command()}",
+                fix=f"start over with empty state: {plan.start_over_command(read)}",
             )
         growth = _grown_to(count, growth)
         if len(growth.history) > 1:
             if not growth.kinds:
-                raise mixed_kinds(plan, topic, growth.history)
+                raise mixed_kinds(plan, topic, growth.history, read)
             grown[topic] = growth
     if not grown:
         return GroupedPartitions(partitions=partitions)
@@ -338,10 +340,12 @@ def without_kinds(
     plan: TopologyPlan,
     grouped: Mapping[int, GroupedPartitions],
     ruled_out: Mapping[str, Collection[GrowthKind]],
+    read: Collection[str] = (),
 ) -> dict[int, GroupedPartitions]:
     """Leave out the kinds of growth that keys have excluded.
 
     :param ruled_out: topic -> the kinds that its keys exclude.
+    :param read: the topics that runs have read; all of the plan's unless given.
     :raises TopologyError: no kind is left for a topic.
     """
     found: dict[int, GroupedPartitions] = {}
@@ -350,14 +354,19 @@ def without_kinds(
         for topic, growth in entry.grown.items():
             kinds = tuple(kind for kind in growth.kinds if kind not in ruled_out.get(topic, ()))
             if not kinds:
-                raise mixed_kinds(plan, topic, growth.history)
+                raise mixed_kinds(plan, topic, growth.history, read)
             grown[topic] = GrownTopic(growth.history, kinds)
         found[sub] = msgspec.structs.replace(entry, grown=grown)
     return found
 
 
-def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyError:
-    """Return the error of a topic that grew in no way that keeps its keys with their state."""
+def mixed_kinds(
+    plan: TopologyPlan, topic: str, history: History, read: Collection[str] = ()
+) -> TopologyError:
+    """Return the error of a topic that grew in no way that keeps its keys with their state.
+
+    :param read: the topics that runs have read; all of the plan's unless given.
+    """
     counts = " -> ".join(map(str, history))
     return TopologyError(
         f"topic {topic} grew over {counts} partitions, and its keys lie neither where linear hashing over "
@@ -365,8 +374,8 @@ def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyErr
         f"{plan.application_id!r} would be parted from its keys",
         fix="read it through repartition(n), whose partitions are the engine's own (a topic that grows to "
         "multiples of its count, or whose producers all use the LinearHashPartitioner, needs none), and "
-        f"start over with empty state: {plan.start_over_command()}; if all that is read then was written by "
-        f"today's count, set initial.partitions={topic}={history[-1]} instead of repartition",
+        f"start over with empty state: {plan.start_over_command(read)}; if all that is read then was written "
+        f"by today's count, set initial.partitions={topic}={history[-1]} instead of repartition",
     )
 
 

@@ -22,7 +22,7 @@ coordinator that resumes it takes those, and asks no grouper.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -55,6 +55,7 @@ def group_sources(
     *,
     known: Mapping[str, GrownTopic],
     bound: Bound,
+    read: Collection[str] = (),
 ) -> dict[int, GroupedPartitions]:
     """Group the source partitions of every subtopology.
 
@@ -62,12 +63,13 @@ def group_sources(
     :param ask: calls the partition grouper of the user; needed only when the plan has one.
     :param known: topic -> its earlier partition counts, where they are known.
     :param bound: groups that existing state depends on.
+    :param read: the topics that runs have read; all of the plan's unless given.
     :return: subtopology id -> its groups, with changelogs not filled in yet.
     :raises ConfigError: the plan's groups cannot be asked for.
     :raises TopologyError: the user's grouper fails.
     """
     if not plan.partition_grouper:
-        return {sub.id: grown_groups(plan, sub, counts, known, bound) for sub in plan.subtopologies}
+        return {sub.id: grown_groups(plan, sub, counts, known, bound, read) for sub in plan.subtopologies}
     if ask is None:
         raise ConfigError(
             f"application {plan.application_id!r} has the partition grouper {plan.partition_grouper!r}, "

@@ -261,8 +261,9 @@ def group_found(
         plan,
         {name: described.partitions for name, described in found.items()},
         first={topic: growth.history[0] for topic, growth in known.items()},
+        read=recorded.topics,
     )
-    grouped = group_sources(plan, counts, groups, known=known, bound=bound)
+    grouped = group_sources(plan, counts, groups, known=known, bound=bound, read=recorded.topics)
     if refuse_groups is not None:
         refuse_groups(grouped, bound)
     refuse_left_behind(recorded, plan, found)

@@ -33,7 +33,11 @@ from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 
 
 def partition_counts(
-    plan: TopologyPlan, found: Mapping[str, int], *, first: Mapping[str, int] | None = None
+    plan: TopologyPlan,
+    found: Mapping[str, int],
+    *,
+    first: Mapping[str, int] | None = None,
+    read: Collection[str] = (),
 ) -> dict[str, int]:
     """Return the partition count of every source topic, also of repartition topics that are yet to be
     created.
@@ -43,6 +47,7 @@ def partition_counts(
         topic.
     :param first: partition count with which a topic began, where it is known; else the topic began with
         today's.
+    :param read: the topics that runs have read; all of the plan's unless given.
     :raises TopologyError: co-partitioned topics have unequal counts, or a repartition topic has another count
         than the topology asks for.
     """
@@ -57,7 +62,7 @@ def partition_counts(
             raise TopologyError(
                 f"repartition topic {topic} has {counts[topic]} partitions, the topology asks for {fixed}",
                 fix="ask for the old count again, or start over with empty state: "
-                + plan.start_over_command(),
+                + plan.start_over_command(read),
             )
     # Writers come before readers, so each writer's own sources are known when it is reached.
     for sub in plan.subtopologies:

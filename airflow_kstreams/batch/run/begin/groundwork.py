@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import msgspec
@@ -166,7 +166,8 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     parked: Parked = parked_left(facts, {**committed, **(session.committed(others) if others else {})})
     refuse_orphaned(ledger, plan, topics.grouped, parked)
     prior = with_committed(prior, committed, plan, topics.topic_ids, partitions=partitions)
-    topics = dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior))
+    read = ledger.assignment.topics
+    topics = dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior, read))
     taken = take_over(session, plan, topics.grouped, topics.bound, committed)
     if taken.expansions:
         topics = dataclasses.replace(topics, grouped=taken.grouped)
@@ -205,17 +206,21 @@ def refuse_losses(losses: Sequence[Loss], request: SliceRequest) -> None:
 
 
 def without_ruled_out(
-    plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], prior: PriorRuns
+    plan: TopologyPlan,
+    grouped: Mapping[int, GroupedPartitions],
+    prior: PriorRuns,
+    read: Collection[str] = (),
 ) -> dict[int, GroupedPartitions]:
     """Leave out the kinds of growth that keys have excluded, as tasks have written beside their offsets.
 
+    :param read: the topics that runs have read; all of the plan's unless given.
     :raises TopologyError: no kind is left for a topic.
     """
     ruled_out: dict[str, set[GrowthKind]] = {topic: set() for topic in grown_topics(grouped.values())}
     for tp in prior.committed:
         if tp.topic in ruled_out:
             ruled_out[tp.topic].update(prior.ruled_out(tp))
-    return without_kinds(plan, grouped, ruled_out)
+    return without_kinds(plan, grouped, ruled_out, read)
 
 
 def run_plan(

@@ -219,6 +219,40 @@ def test_truncated_state_is_refused_while_a_run_is_under_way(
     assert counts(kafka) == [1, 2, 3, 4, 1, 2]
 
 
+@pytest.mark.remedy("data_loss.state_lost")
+@pytest.mark.parametrize(
+    ("lose", "said"),
+    [
+        (delete, "is not the one run 'run-2' began with"),
+        (recreate, "is not the one run 'run-2' began with"),
+        (expire, "records before offset 1 were deleted"),
+        (lambda kafka, _: kafka.truncate(AT, 1), "the changelog ends at 1"),
+    ],
+    ids=["deleted", "created again", "records deleted", "truncated"],
+)
+def test_all_is_counted_anew_by_the_other_way_of_a_task_that_reads_a_topic_for_the_first_time(
+    app: Application, kafka: InMemoryKafka, lose: Callable[[InMemoryKafka, str], None], said: str
+) -> None:
+    kafka.create_topic("more")
+    publish(kafka, "a", "a")
+    app.run("run-1")
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream(["in", "more"]).group_by(lambda _, value: value).count(store="counts").to_stream().send_to(
+        "out", value_serde=serdes.int64()
+    )
+    app.topology = builder.build()
+    publish(kafka, "a")
+    publish(kafka, "a", topic="more")
+    slice_ = app.begin("run-2")
+    app.tasks(slice_, [0])
+    lose(kafka, CHANGELOG)
+    with pytest.raises(DataLossError, match=said) as caught:
+        app.tasks(slice_, [1])
+    accept_in_memory(DataLossError("", fix=other_way(caught.value), run_id=""), kafka)
+    app.run("run-3")
+    assert counts(kafka) == [1, 2, 1, 2, 3, 4]
+
+
 def test_state_whose_records_were_deleted_is_refused_while_a_run_is_under_way(
     app: Application, kafka: InMemoryKafka
 ) -> None:

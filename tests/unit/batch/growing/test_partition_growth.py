@@ -29,8 +29,11 @@ KEYS = [f"k{number}" for number in range(40)]
 HOUR_MS = 3_600_000
 
 
-def listing(store: str = "listed", *, partitions: int | None = None) -> Topology:
-    """Every value of each key, in the order in which they were processed."""
+def listing(store: str = "listed", *, partitions: int | None = None, also: str = "") -> Topology:
+    """Every value of each key, in the order in which they were processed.
+
+    :param also: another topic that is copied to ``out``.
+    """
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     stream = builder.stream("in")
     listed = (
@@ -39,6 +42,8 @@ def listing(store: str = "listed", *, partitions: int | None = None) -> Topology
         .aggregate(list, lambda key, value, so_far: [*so_far, value], store=store)
     )
     listed.to_stream().send_to("out")
+    if also:
+        builder.stream(also).send_to("out")
     return builder.build()
 
 

@@ -44,8 +44,12 @@ def test_run_goes_on_when_the_setting_or_the_grouper_is_left_out(way: str) -> No
     assert len(scene.kafka.values("out")) == len(KEYS)
 
 
+also = pytest.mark.parametrize("also", ["", "more"], ids=["", "a topic more"])
+
+
 @pytest.mark.remedy("grown_groups.grown_groups")
-def test_everything_is_counted_anew_when_a_topic_came_back_with_fewer_partitions() -> None:
+@also
+def test_everything_is_counted_anew_when_a_topic_came_back_with_fewer_partitions(also: str) -> None:
     scene = Scene(2)
     scene.send(KEYS, 0)
     scene.run()
@@ -58,6 +62,8 @@ def test_everything_is_counted_anew_when_a_topic_came_back_with_fewer_partitions
     scene.count = 2
     scene.sent.clear()
     scene.send(KEYS, 2)
+    scene.kafka.create_topic("more")
+    scene.app.topology = listing(also=also)
     for kind in (DataLossError, TopologyError):
         with pytest.raises(kind) as refused:
             scene.run()
@@ -68,7 +74,8 @@ def test_everything_is_counted_anew_when_a_topic_came_back_with_fewer_partitions
 
 @pytest.mark.remedy("grown_groups.mixed_kinds")
 @pytest.mark.parametrize("way", ["repartition", "initial.partitions"])
-def test_mixed_keys_are_with_their_state_when_it_is_begun_anew_by_the_command(way: str) -> None:
+@also
+def test_mixed_keys_are_with_their_state_when_it_is_begun_anew_by_the_command(way: str, also: str) -> None:
     scene = Scene(2)
     scene.send(KEYS, 0)
     scene.run()
@@ -80,9 +87,13 @@ def test_mixed_keys_are_with_their_state_when_it_is_begun_anew_by_the_command(wa
             for key in KEYS:
                 scene.send([key], value, modulo=partition_of_key(key.encode(), 2, 2) == 0)
             scene.run()
+    scene.kafka.create_topic("more")
+    scene.app.topology = listing(also=also)
+    with pytest.raises(TopologyError, match="its keys lie neither") as refused:
+        scene.run()
     if way == "repartition":
         scene.app.settings = {"settle.ms": 0}
-        scene.app.topology = listing(partitions=3)
+        scene.app.topology = listing(partitions=3, also=also)
     else:
         # Retention has taken all that was written before the topic grew, or by linear hashing.
         partitions = [TopicPartition("in", number) for number in range(scene.count)]

@@ -37,14 +37,20 @@ def counting(
     out: str = "out",
     grouper: PartitionGrouper | None = None,
     partitions: int | None = None,
+    also: str = "",
 ) -> Topology:
-    """``in`` -> counted by key -> ``out``."""
+    """``in`` -> counted by key -> ``out``.
+
+    :param also: another topic that is copied to ``out``.
+    """
     builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT, partition_grouper=grouper)
     stream = builder.stream("in")
     if partitions is not None:
         stream = stream.repartition(partitions, name="again")
     counted = stream.group_by_key().count(store="counts")
     counted.to_stream().peek(lambda key, value: None, name=seen).send_to(out, value_serde=serdes.int64())
+    if also:
+        builder.stream(also).send_to(out)
     return builder.build()
 
 
@@ -197,18 +203,20 @@ def test_run_goes_on_when_a_changelog_was_made_for_other_tasks(way: str) -> None
 
 
 @pytest.mark.remedy("topic_growth.partition_counts")
+@pytest.mark.parametrize("also", ["", "more"], ids=["", "a topic more"])
 @pytest.mark.parametrize("way", ["the old count", "start over"])
-def test_run_goes_on_when_a_repartition_topic_is_asked_for_with_another_count(way: str) -> None:
-    scene = Scene(counting(partitions=3))
+def test_run_goes_on_when_a_repartition_topic_is_asked_for_with_another_count(way: str, also: str) -> None:
+    scene = Scene(counting(partitions=3), topics=["more"])
     scene.send(*KEYS)
     scene.app.run("first")
-    scene.topology = counting(partitions=2)
+    scene.topology = counting(partitions=2, also=also)
     scene.send(*KEYS)
     error = scene.refused()
+    assert error.fix.endswith("--input-topics in")
     if way == "start over":
         accept_in_memory(error, scene.kafka)
     else:
-        scene.topology = counting(partitions=3)
+        scene.topology = counting(partitions=3, also=also)
     scene.app.run("second")
     assert scene.counted == scene.sent
 
