@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 
-from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, describe_producers, rewritten_under_way
+from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, end_transactions, rewritten_under_way
 from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, ages
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
@@ -127,15 +127,10 @@ class ReadFailures:
             f"stop {stop}" + (f", a transaction at the last stable offset {old[tp]}" if tp in old else "")
             for tp, (position, stop) in sorted(spans.items())
         )
-        look = (
-            f"find the producers of the open transactions with: {'; '.join(map(describe_producers, held))}"
-            if held
-            else "check the brokers that lead these partitions"
-        )
         return StopOffsetUnreachableError(
             f"task {self.task} of run {self.slice_.run_id!r} got no record for "
             f"{self.settings.run_stall_timeout_ms} ms: {details}",
-            fix=f"{look}; then retry the run: its slice is kept",
+            fix=f"{end_transactions(held)}; then retry the run: its slice is kept",
             run_id=self.slice_.run_id,
         )
 

@@ -31,7 +31,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     changelog_deleted,
     changelog_truncated,
     data_loss,
-    describe_producers,
+    end_transactions,
     progress_taken_back,
 )
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
@@ -102,7 +102,7 @@ def restore_stores(
             patience=Patience(
                 seconds=settings.run_stall_timeout_ms / 1000,
                 since="record",
-                error=lambda left, _: _stuck(task, left),
+                error=lambda left, _: _stuck(task, left, admin),
             ),
         )
         passed = sum(read.positions.values())
@@ -126,12 +126,14 @@ def _restored(store: StateStore, records: Sequence[Record], _serde_of: str) -> i
     return store.restore_batch(records)
 
 
-def _stuck(task: StreamTask, changelogs: Sequence[TopicPartition]) -> StateStoreError:
+def _stuck(task: StreamTask, changelogs: Sequence[TopicPartition], admin: AdminPort) -> StateStoreError:
+    stable = admin.end_offsets(changelogs, isolation="read_committed")
+    high = admin.end_offsets(changelogs, isolation="read_uncommitted")
+    held = {tp: at for tp, at in stable.items() if at < high[tp]}
     return StateStoreError(
         f"task {task.task_id}: changelog partitions {', '.join(map(str, changelogs))} cannot be read to "
         "their end",
-        fix="find the producers of open transactions on them with: "
-        f"{'; '.join(map(describe_producers, changelogs))}; then retry the run: its slice is kept",
+        fix=f"{end_transactions(held)}; then retry the run: its slice is kept",
     )
 
 

@@ -317,7 +317,7 @@ def test_slice_is_read_again_by_the_printed_command_only_when_its_offsets_expire
 
 
 @pytest.mark.promise("hanging-transactions-are-named")
-def test_printed_command_finds_the_producer_of_a_hung_transaction(scene: Scene) -> None:
+def test_printed_commands_find_the_producer_of_a_hung_transaction_and_abort_that(scene: Scene) -> None:
     scene.publish(1, 2)
     foreign = scene.cluster.writer(transactional_id=f"{scene.source}-foreign")
     try:
@@ -331,13 +331,16 @@ def test_printed_command_finds_the_producer_of_a_hung_transaction(scene: Scene) 
         text = f"{scene.source}-0: a transaction open for "
         assert warning.startswith(text)
         assert "last stable offset at 2, below the high watermark 4" in warning
-        (command,) = printed_commands(warning)
-        table = [line.split() for line in execute(command, scene.bootstrap).splitlines() if line.strip()]
+        assert scene.results() == ["1", "2"]
+        find, abort = printed_commands(warning)
+        table = [line.split() for line in execute(find, scene.bootstrap).splitlines() if line.strip()]
         header = next(row for row in table if "ProducerId" in row)
         start = header.index("CurrentTransactionStartOffset")
         rows = [row for row in table if len(row) == len(header) and re.fullmatch(r"\d+", row[0])]
         assert "2" in [row[start] for row in rows]
-        foreign.abort()
     finally:
         foreign.close()
-    assert scene.results() == ["1", "2"]
+    # Its program has ended, and its coordinator waits for the transaction's timeout.
+    execute(abort, scene.bootstrap)
+    assert replace(scene, settings={"settle.ms": 10_000}).run("run-2").warnings == ()
+    assert scene.results() == ["1", "2", "3"]

@@ -86,6 +86,9 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
                 reset.run()
         elif tool == "kafka-topics.sh" and "--delete" in options:
             kafka.admin().delete_topics(options["--topic"])
+        elif tool == "kafka-transactions.sh":
+            if "abort" in arguments:
+                _abort(kafka, options)
         elif tool == "kafka-configs.sh":
             configs = dict(each.split("=") for each in options["--add-config"][0].split(","))
             kafka.alter_topic(options["--entity-name"][0], **_keywords(configs))
@@ -103,6 +106,21 @@ def other_way(error: KStreamsError) -> str:
     flags, changelog = re.findall(said, error.fix)[0]
     (command,) = (found for found in _COMMAND.findall(error.fix) if f"--internal-topics {changelog}" in found)
     return str(command).replace(f"--internal-topics {changelog}", flags)
+
+
+def _abort(kafka: InMemoryKafka, options: dict[str, list[str]]) -> None:
+    """Abort the transaction that begins at an offset; refuse an offset at which none begins."""
+    at = TopicPartition(options["--topic"][0], int(options["--partition"][0]))
+    (stable,), (high,) = (
+        kafka.admin().end_offsets([at], isolation=each).values()
+        for each in ("read_committed", "read_uncommitted")
+    )
+    assert stable < high, f"no transaction is open on {at}"
+    assert int(options["--start-offset"][0]) == stable
+    for each in kafka.hanging_transactions():
+        kafka.time_out_transaction(each)
+    # The markers follow.
+    kafka.clock.sleep(1)
 
 
 def _keywords(configs: Mapping[str, str]) -> dict[str, str]:

@@ -236,9 +236,9 @@ def _open_transactions(seen: DoctorView) -> Iterator[Finding]:
     bounds = log_bounds(seen.admin, partitions, settle_ms=0, clock=seen.clock)
     held = {tp: (log_of.stable, log_of.high) for tp, log_of in bounds.items() if log_of.stable < log_of.high}
     for text in warnings_of(seen.cluster, held, group_id=seen.plan.application_id, clock=seen.clock):
-        what, _, command = text.partition(" (find the producer with: ")
+        what, _, remedy = text.partition(" (find the producer")
         yield warning(
-            "open transactions", what, f"nothing if it is young; else find its producer with: {command[:-1]}"
+            "open transactions", what, f"nothing if it is young; else find the producer{remedy[:-1]}"
         )
     if not held:
         yield ok("open transactions", f"none on {len(bounds)} partitions")

@@ -435,11 +435,21 @@ def delete_topic(topic: str) -> str:
     return f"kafka-topics.sh --bootstrap-server {BROKER} --delete --topic {topic}"
 
 
-def describe_producers(partition: TopicPartition) -> str:
-    """Return the command that names the producer of an open transaction."""
+def end_transactions(held: Mapping[TopicPartition, int]) -> str:
+    """Return the way to have partitions read on, with the commands that end transactions of other programs.
+
+    :param held: partition -> its last stable offset, at which the transaction that holds it begins; empty if
+        no transaction does.
+    """
+    if not held:
+        return "check the brokers that lead these partitions"
+    tool = f"kafka-transactions.sh --bootstrap-server {BROKER}"
+    at = {tp: f"--topic {tp.topic} --partition {tp.partition}" for tp in sorted(held)}
+    find = "; ".join(f"{tool} describe-producers {place}" for place in at.values())
+    abort = "; ".join(f"{tool} abort {place} --start-offset {held[tp]}" for tp, place in at.items())
     return (
-        f"kafka-transactions.sh --bootstrap-server {BROKER} describe-producers --topic {partition.topic} "
-        f"--partition {partition.partition}"
+        f"find the producer with: {find}; then end its program; if that has ended and the transaction stays, "
+        f"abort it with: {abort}"
     )
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.logs.data_loss import end_transactions
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience, Spans
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
@@ -197,8 +197,8 @@ def warnings_of(
         lot += ", where what is dated before the end of this one is late by its windows' own grace"
     return tuple(
         f"{tp}: a transaction {old[tp]} holds the last stable offset at {stable}, below the high watermark "
-        f"{high}; what lies behind it, at most {high - stable} records, {lot} (find the "
-        f"producer with: {describe_producers(tp)})"
+        f"{high}; what lies behind it, at most {high - stable} records, {lot} "
+        f"({end_transactions({tp: stable})})"
         for tp, (stable, high) in sorted(held.items())
     )
 
@@ -357,7 +357,7 @@ def _hidden(
     return OpenTransactionError(
         f"{partition}: a transaction that is still open hides committed records: last stable offset "
         f"{content.stable_end}, high watermark {content.high_watermark}, {age}",
-        fix=f"retry; if it stays, find the producer with: {describe_producers(partition)}",
+        fix=f"retry; if it stays, {end_transactions({partition: content.stable_end})}",
         code="OPEN_TRANSACTION",
         retriable_code=True,
     )

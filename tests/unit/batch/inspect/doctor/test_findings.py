@@ -9,7 +9,6 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
@@ -20,7 +19,7 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import ConfigsForbidden
-from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.printed_commands import accept_in_memory, printed_commands
 from tests.support.kafka.waiting import WaitingClock
 
 pytestmark = pytest.mark.promise("doctor-finds-settings")
@@ -353,8 +352,9 @@ def test_open_transactions_are_warned_of_with_age_and_command(rig: Rig) -> None:
     found = rig.only()
     assert found.check == "open transactions"
     assert "in-1: a transaction open for 5 min holds the last stable offset at 0" in found.text
-    assert describe_producers(TopicPartition("in", 1)) in found.fix
-    assert found.fix.endswith("--partition 1")
+    find, abort = printed_commands(found.fix)
+    assert find[3:] == ["describe-producers", "--topic", "in", "--partition", "1"]
+    assert abort[3:] == ["abort", "--topic", "in", "--partition", "1", "--start-offset", "0"]
 
 
 def test_open_transaction_on_the_metadata_topic_is_warned_of(rig: Rig) -> None:

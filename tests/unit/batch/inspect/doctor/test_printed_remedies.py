@@ -205,17 +205,27 @@ def test_unfinished_run_is_finished_when_it_or_the_next_one_runs(run_id: str) ->
 
 
 @pytest.mark.remedy("run_checks._open_transactions")
-def test_records_behind_an_open_transaction_are_read_when_its_producer_was_found_and_ended() -> None:
+@pytest.mark.parametrize("program", ["found", "ended"])
+def test_records_behind_an_open_transaction_are_read_when_its_producer_was_found_and_ended(
+    program: str,
+) -> None:
     rig = Rig()
     writer = rig.kafka.writer(transactional_id="foreign", transaction_timeout_ms=900_000)
     writer.init_transactions()
     writer.begin()
     writer.produce("in", b"v", b"k", 1)
     writer.flush()
-    (command,) = printed_commands(rig.only().fix)
-    assert command[-4:] == ["--topic", "in", "--partition", "1"]
-    writer.abort()
+    rig.kafka.append("in", b"w", b"k", partition=1)
+    found = rig.only()
+    (find, _) = printed_commands(found.fix)
+    assert find[-4:] == ["--topic", "in", "--partition", "1"]
+    if program == "ended":
+        by_command(rig, found)
+    else:
+        writer.abort()
     assert rig.problems() == []
+    rig.app.run("run-1")
+    assert len(rig.kafka.values("out")) == 1
 
 
 # == topics and processors that grow
