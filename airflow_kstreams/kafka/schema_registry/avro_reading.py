@@ -23,6 +23,7 @@ from typing import Any
 import fastavro.read
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 
+from airflow_kstreams.kafka.schema_registry.avro_bounds import BoundsOfBytes, check_avro
 from airflow_kstreams.kafka.schema_registry.avro_writing import (
     TYPE_KEY,
     Schema,
@@ -34,7 +35,11 @@ from airflow_kstreams.kafka.schema_registry.avro_writing import (
     unknown_client,
     without_logical_types,
 )
-from airflow_kstreams.streams.hints.hidden_values import UnfitValueError
+from airflow_kstreams.kafka.schema_registry.schema_bounds import (
+    BrokenSchemaError,
+    ParsesWithinBounds,
+    within_bounds,
+)
 
 #: Finishes a value that fastavro read.
 Finish = Callable[[Any], Any]
@@ -73,7 +78,7 @@ _PROMOTIONS = {
 }
 
 
-class ResolvingDeserializer(AvroDeserializer):
+class ResolvingDeserializer(ParsesWithinBounds, AvroDeserializer):
     """confluent-kafka's deserializer, which compares a record's schema with the reader's.
 
     :param client: of the registry.
@@ -90,6 +95,7 @@ class ResolvingDeserializer(AvroDeserializer):
         self._resolutions: dict[tuple[Any, Any], Resolution] = {}
         self._read_id = conf["schema.id.deserializer"]
         self._empty = self._adapted = False
+        self._unread: Any = None
         conf = {**conf, "schema.id.deserializer": self._payload}
         super().__init__(client, schema, from_dict=self._finished, conf=conf)
         if not hasattr(self, "_reader_schema"):
@@ -106,7 +112,12 @@ class ResolvingDeserializer(AvroDeserializer):
         return super().__call__(data + b"\0" if data is not None and self._empty else data, ctx)
 
     def _payload(self, data: bytes, context: Any, schema_id: Any) -> Any:
-        return self._read_id(data[:_ID_BYTES] if self._empty else data, context, schema_id)
+        self._unread = self._read_id(data[:_ID_BYTES] if self._empty else data, context, schema_id)
+        return self._unread
+
+    def _checked(self, parsed: Any) -> Any:
+        check_avro(parsed)
+        return parsed
 
     def _get_reader_schema(self, subject: str, fmt: str | None = None) -> Any:
         self._latest = super()._get_reader_schema(subject, fmt)
@@ -120,9 +131,15 @@ class ResolvingDeserializer(AvroDeserializer):
             if key not in self._resolutions:
                 self._resolution = None
                 writer, reader = (self._get_parsed_schema(schema) for schema in key)
-                self._resolutions[key] = Resolution(writer, reader, logical_types=self._logical_types)
+                self._resolutions[key] = within_bounds(
+                    lambda: Resolution(writer, reader, logical_types=self._logical_types)
+                )
             self._written_as, self._read_as, self._resolution = written_as, read_as, self._resolutions[key]
             self._schema, self._reader_schema = read_as, self._resolution.reader
+        bounds = self._resolutions[written_as, read_as].bounds
+        # Rules of the schema may have encrypted the bytes.
+        if bounds.needed and not getattr(written_as.rule_set, "encoding_rules", None):
+            bounds.check(self._unread.getvalue()[self._unread.tell() :])
         return written_as
 
     def _get_parsed_schema(self, schema: Any) -> Schema:
@@ -148,7 +165,7 @@ class Resolution:
     :param writer: schema of the records, parsed.
     :param reader: schema to read them as, parsed.
     :param logical_types: whether those of the reader are converted.
-    :raises ValueError: a union holds two types for one number, and only one of them is converted.
+    :raises BrokenSchemaError: a union holds two types for one number, and only one of them is converted.
 
     >>> Resolution("long", "long", logical_types=True).finish is None
     True
@@ -164,6 +181,8 @@ class Resolution:
         self.finish = self._pair(writer, reader, top=True)
         #: The writer's schema, to read by.
         self.writer = without_logical_types(writer, frozenset(self._kept))
+        #: Looks over bytes before they are read.
+        self.bounds = BoundsOfBytes(writer)
         #: The reader's schema, to read as.
         self.reader = rebuilt(reader, self._with_type) if self._typed else reader
 
@@ -289,7 +308,7 @@ class Resolution:
                 kind = type_name(read_as)
                 alone = alone if kind in self._typed else kind
             if finishes.setdefault(kind, finish) is not finish:
-                raise UnfitValueError(
+                raise BrokenSchemaError(
                     f"the union of {' and '.join(map(type_name, writer))} does not tell which of them "
                     "the reader converts: give both schemas the same logical types and defaults"
                 )

@@ -29,6 +29,13 @@ import fastavro.write
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from fastavro.schema import parse_schema
 
+from airflow_kstreams.kafka.schema_registry.avro_bounds import check_avro
+from airflow_kstreams.kafka.schema_registry.schema_bounds import (
+    MAX_STEPS,
+    BrokenSchemaError,
+    ParsesWithinBounds,
+    within_bounds,
+)
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.hints.hidden_values import without_values
 
@@ -67,7 +74,7 @@ class MisfitError(ValueError):
         self.why = why
 
 
-class FittingSerializer(AvroSerializer):
+class FittingSerializer(ParsesWithinBounds, AvroSerializer):
     """confluent-kafka's serializer, with a check of every value.
 
     :param client: of the registry.
@@ -82,6 +89,10 @@ class FittingSerializer(AvroSerializer):
         self._latest: Any = None
         super().__init__(client, schema, to_dict=self._fitted, conf=conf)
 
+    def _checked(self, parsed: Any) -> Any:
+        check_avro(parsed)
+        return parsed
+
     def _get_reader_schema(self, subject: str, fmt: str | None = None) -> Any:
         self._subject_asked = True
         self._latest = super()._get_reader_schema(subject, fmt)
@@ -93,7 +104,9 @@ class FittingSerializer(AvroSerializer):
         schema: Any = self._schema if self._latest is None else self._latest.schema
         if schema not in self._fits:
             parsed = self._get_parsed_schema(schema)
-            self._fits[schema] = fit_of(parsed if self._logical_types else without_logical_types(parsed))
+            self._fits[schema] = within_bounds(
+                lambda: fit_of(parsed if self._logical_types else without_logical_types(parsed))
+            )
         return self._fits[schema](value)
 
 
@@ -185,27 +198,40 @@ def logical_type(schema: Schema) -> str:
     return ""
 
 
-def default_of(schema: Schema, default: Any, named: Mapping[str, Schema]) -> Any:
-    """Return what a default in a schema's JSON stands for, by the rules of Avro, without logical types."""
+def default_of(
+    schema: Schema, default: Any, named: Mapping[str, Schema], _left: list[int] | None = None
+) -> Any:
+    """Return what a default in a schema's JSON stands for, by the rules of Avro, without logical types.
+
+    :raises BrokenSchemaError: it stands for very many values, as where defaults of records have defaults.
+    """
+    left = _left if _left is not None else [MAX_STEPS]
+    left[0] -= 1
+    if left[0] < 0:
+        raise BrokenSchemaError(f"a default of it stands for more than {MAX_STEPS:,} values")
     if isinstance(schema, list):
-        return default_of("null" if default is None else schema[0], default, named)
+        return default_of("null" if default is None else schema[0], default, named, left)
     if isinstance(schema, str):
         if schema in named:
-            return default_of(named[schema], default, named)
+            return default_of(named[schema], default, named, left)
         if schema in ("float", "double"):
             return float(default)
         return default.encode("latin-1") if schema == "bytes" and isinstance(default, str) else default
     kind = schema["type"]
     if kind == "array":
-        return [default_of(schema["items"], item, named) for item in default]
+        return [default_of(schema["items"], item, named, left) for item in default]
     if kind == "map":
-        return {key: default_of(schema["values"], item, named) for key, item in default.items()}
+        return {key: default_of(schema["values"], item, named, left) for key, item in default.items()}
     if kind in ("record", "error"):
         return {
-            field["name"]: default_of(field["type"], default.get(field["name"], field.get("default")), named)
+            field["name"]: default_of(
+                field["type"], default.get(field["name"], field.get("default")), named, left
+            )
             for field in schema["fields"]
         }
-    return default_of("bytes" if kind == "fixed" else kind, default, named) if kind != "enum" else default
+    if kind == "enum":
+        return default
+    return default_of("bytes" if kind == "fixed" else kind, default, named, left)
 
 
 def _inner(node: dict[str, Any]) -> list[Schema]:

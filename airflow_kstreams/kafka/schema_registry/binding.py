@@ -11,10 +11,15 @@ so its memory of schemas and ids: each is asked for once per process. A ``mock:/
 its client, so everything in one process that names the same one shares it.
 
 Rule of errors: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that
-the error policy may skip or dead-letter. Any other fault (registry away, credentials refused, schema not
-registered or not compatible) is one of the registry or the configuration, is raised as ``KStreamsError`` and
-passes every policy: no record is ever skipped because a registry was down. If a retry can help, it is a
-``SchemaRegistryUnavailableError``, else a ``ConfigError``.
+the error policy may skip or dead-letter. Any other fault (registry away, credentials refused, an answer that
+is no registry's, schema not registered, not compatible, broken or explosive) is one of the registry or the
+configuration, is raised as ``KStreamsError`` and passes every policy: no record is ever skipped because a
+registry was down. If a retry can help, it is a ``SchemaRegistryUnavailableError``, else a ``ConfigError``.
+Which it is, is decided where it happens: :mod:`asked_registry` marks what fails in a request,
+:mod:`schema_bounds` what fails in a schema.
+
+Rule of texts: a registry may repeat what it was sent, credentials among it, in its errors and in schemas.
+Each text passes ``without_secrets`` before it is cut or raised, and no error of the client is its cause.
 
 Crash argument: registering a schema is not part of a task's transaction. It need not be: a registry gives the
 same schema the same id again, so the attempt that resumes writes the same bytes.
@@ -30,7 +35,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from airflow_kstreams.kafka.configuration.registry_settings import PREFIX, client_config, registry_settings
-from airflow_kstreams.kafka.configuration.secrets import without_secrets
+from airflow_kstreams.kafka.configuration.secrets import shown_url, without_secrets
+from airflow_kstreams.kafka.schema_registry.asked_registry import AskedRegistry, RegistryError
 from airflow_kstreams.kafka.schema_registry.formats import (
     Deserializer,
     SchemaFormat,
@@ -38,6 +44,7 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     json_schema_fault,
     unresolved_reference,
 )
+from airflow_kstreams.kafka.schema_registry.schema_bounds import BrokenSchemaError, fault_in
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, SchemaRegistryUnavailableError
 from airflow_kstreams.streams.hints.hidden_values import UnfitValueError, shown_text
 from airflow_kstreams.streams.records.user_traceback import program_text
@@ -151,7 +158,7 @@ class BoundSerde:
 
         self._definition = definition
         self._format = definition.format
-        self._client: Any = client
+        self._client: Any = AskedRegistry(client)
         self._where = f"{side}s of topic {topic!r}"
         self._context = SerializationContext(topic, MessageField(side))
         self._serializer: Serializer | None = None
@@ -172,7 +179,7 @@ class BoundSerde:
         try:
             return serializer(value, self._context)
         except Exception as error:
-            raise self._unwritten(value, error) from error
+            raise self._unwritten(value, error) from None
 
     def deserialize(self, data: bytes) -> Any:
         """Read a value from Confluent's wire format.
@@ -184,7 +191,7 @@ class BoundSerde:
         try:
             return deserializer(data, self._context)
         except Exception as error:
-            raise self._unread(data, error) from error
+            raise self._unread(data, error) from None
 
     def _make_serializer(self) -> Serializer:
         definition = self._definition
@@ -201,7 +208,7 @@ class BoundSerde:
         try:
             self._serializer = self._format.serializer(self._client, conf)
         except Exception as error:
-            raise self._refused_schema(error) from error
+            raise self._refused_schema(error) from None
         return self._serializer
 
     def _make_deserializer(self) -> Deserializer:
@@ -210,7 +217,7 @@ class BoundSerde:
         try:
             self._deserializer = self._format.deserializer(self._client, conf)
         except Exception as error:
-            raise self._refused_schema(error) from error
+            raise self._refused_schema(error) from None
         return self._deserializer
 
     def _conf(self) -> dict[str, Any]:
@@ -230,7 +237,7 @@ class BoundSerde:
             return known
         return UnfitValueError(
             f"a {type(value).__name__} is no value of {self._definition.id}: "
-            f"{self._format.misfit(value, error)}"
+            f"{self._hidden(self._format.misfit(value, error))}"
         )
 
     def _unread(self, data: bytes, error: Exception) -> Exception:
@@ -238,7 +245,9 @@ class BoundSerde:
         if isinstance(error, KStreamsError):
             return error
         known = self._registry_fault(error)
-        if known is not None and not is_unknown_schema(error):
+        found = fault_in(error)
+        # A schema of another format, which the bytes name, is broken in this one.
+        if known is not None and not is_unknown_schema(error) and not isinstance(found, BrokenSchemaError):
             return known
         fault = self._schema_fault(data, error)
         if isinstance(fault, KStreamsError):
@@ -246,7 +255,7 @@ class BoundSerde:
         if known is not None and fault is None:
             return known
         reason = fault or json_schema_fault(error) or _said_without_values(error)
-        return UnfitValueError(f"the bytes are no value of {self._definition.id}: {reason}")
+        return UnfitValueError(f"the bytes are no value of {self._definition.id}: {self._hidden(reason)}")
 
     def _schema_fault(self, data: bytes, error: Exception) -> str | KStreamsError | None:
         """Return the fault of the schema that bytes were written with, None if it has none.
@@ -275,11 +284,11 @@ class BoundSerde:
         try:
             missing = self._format.missing_reference(latest=definition.use_latest_version)
         except Exception as error:
-            raise self._refused_schema(error) from error
+            raise self._refused_schema(error) from None
         if missing is not None:
             raise ConfigError(
-                f"the schema given to the serde {definition.id} refers to {missing!r:.200}, which its text "
-                "does not define",
+                f"the schema given to the serde {definition.id} refers to {self._hidden(repr(missing))}, "
+                "which its text does not define",
                 fix="correct the reference, or put what it refers to into the text; or register the schema "
                 "with its references, and leave the text out: "
                 f"registry.{self._format.name}(use_latest_version=True)",
@@ -288,26 +297,45 @@ class BoundSerde:
     def _refused_schema(self, error: Exception) -> KStreamsError:
         if isinstance(error, ImportError):
             return missing_library(error)
-        return self._registry_fault(error) or ConfigError(
-            f"the schema of the serde {self._definition.id} is not valid: {one_line(error)}",
+        if not isinstance(fault_in(error), BrokenSchemaError):
+            known = self._registry_fault(error)
+            if known is not None:
+                return known
+        found = str(error) if isinstance(error, BrokenSchemaError) else _class_and_text(error)
+        return ConfigError(
+            f"the schema of the serde {self._definition.id} is not valid: {self._hidden(found)}",
             fix=f"mend the schema given to registry.{self._format.name}(...)",
         )
 
     def _registry_fault(self, error: Exception) -> KStreamsError | None:
+        """Return the error for a fault of the registry or of a schema, None for any other."""
+        what = f"{self._definition.id} for the {self._where}"
         reference = unresolved_reference(error)
         if reference is not None:
             return ConfigError(
-                f"the schema of {self._definition.id} for the {self._where} refers to {reference!r:.200}, "
-                "which was not found",
+                f"the schema of {what} refers to {self._hidden(repr(reference))}, which was not found",
                 fix="put what it refers to into the schema, e.g. under $defs, or register it and name it "
                 "among the schema's references",
             )
-        url = str(self._client.config().get("url", ""))
-        return registry_fault(error, url=url, what=f"{self._definition.id} for the {self._where}")
+        found = fault_in(error)
+        if isinstance(found, RegistryError):
+            url = shown_url(str(self._client.config().get("url", "")))
+            return registry_fault(found, url=url, what=what, said=self._hidden(_class_and_text(found.cause)))
+        if found is not None:
+            return ConfigError(
+                f"a schema of {what} cannot be used: {self._hidden(str(found))}",
+                fix="mend the schema and register it; or, where another program did, read the topic with "
+                "serdes.bytes()",
+            )
+        return None
+
+    def _hidden(self, text: str) -> str:
+        """Return words of a registry, a schema or a library as one short line without secrets."""
+        return " ".join(without_secrets(text, self._client.config()).split())[:300]
 
 
 def _said_without_values(error: Exception) -> str:
-    text = shown_text(error, one_line(error), own=program_text(error))
+    text = shown_text(error, _class_and_text(error), own=program_text(error))
     return text.removeprefix("Unfit").removeprefix("ValueError: ")
 
 
@@ -387,44 +415,52 @@ def missing_library(error: ImportError) -> ConfigError:
     )
 
 
-def registry_fault(error: Exception, *, url: str, what: str) -> KStreamsError | None:
-    """Return the error for a fault of the registry or the configuration, None for any other.
+def registry_fault(error: RegistryError, *, url: str, what: str, said: str) -> KStreamsError:
+    """Return the error for a fault of the registry or the configuration.
 
-    :param error: raised by the client, a serializer or a deserializer.
-    :param url: address of the registry.
+    :param url: address of the registry, as it may be shown.
     :param what: subject of the request, e.g. ``avro(...) for the values of topic 'flights'``.
+    :param said: the client's error as text, without secrets.
     """
-    status = _status(error)
-    said = one_line(error)
+    cause = error.cause
+    status = _status(cause)
     if status in _REFUSED:
         return ConfigError(
             f"the schema registry {url} refuses the credentials, asked for {what}: {said}",
             fix=f"set {PREFIX}basic.auth.user.info or {PREFIX}bearer.auth.* among the client settings, with "
             f"{PREFIX}url for this registry, and give the account read and write access",
         )
-    if status in _PASSING or _is_transport_error(error):
+    if status in _PASSING or _is_transport_error(cause):
         return SchemaRegistryUnavailableError(
             f"the schema registry {url} did not answer, asked for {what}: {said}",
             fix=f"check that it runs and can be reached from Spark's executors ({PREFIX}url, {PREFIX}ssl.*, "
             f"{PREFIX}proxy), then retry the run",
         )
     if status is None:
-        return None
-    return ConfigError(f"the schema registry {url} does not take {what}: {said}", fix=_remedy(status, error))
+        return SchemaRegistryUnavailableError(
+            f"what answers at {url} is no schema registry, asked for {what}: {said}",
+            fix=f"see to it that {PREFIX}url is the registry's own and that no login page or proxy answers "
+            "in its place, then retry the run",
+        )
+    return ConfigError(f"the schema registry {url} does not take {what}: {said}", fix=_remedy(status, cause))
 
 
 def is_unknown_schema(error: Exception) -> bool:
     """Whether the registry answered that it holds no such schema."""
-    return _status(error) == _NOT_FOUND and _is_registrys_own(error)
+    found = fault_in(error)
+    return (
+        isinstance(found, RegistryError)
+        and _status(found.cause) == _NOT_FOUND
+        and _is_registrys_own(found.cause)
+    )
 
 
-def one_line(error: Exception) -> str:
-    """Return an error's class and text in one line of bounded length."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+def _class_and_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _status(error: Exception) -> int | None:
-    """Return the HTTP status of an error of the client, None if it is no server's answer."""
+    """Return the HTTP status of an error of the client, None if no server said that it failed."""
     status: int | None = getattr(error, "http_status_code", None)
     if type(error).__name__ == "OAuthTokenError":
         answered = getattr(error, "status_code", None)
@@ -448,7 +484,8 @@ def _remedy(status: int, error: Exception) -> str:
 
 def _is_registrys_own(error: Exception) -> bool:
     """Whether an error holds a registry's own code, e.g. 40403, rather than some web server's."""
-    return int(getattr(error, "error_code", None) or -1) > 1000
+    code = getattr(error, "error_code", None)
+    return isinstance(code, int) and code > 1000
 
 
 def _is_transport_error(error: Exception) -> bool:

@@ -7,7 +7,6 @@ imported by the task that binds them.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import json
@@ -193,7 +192,7 @@ class JsonSchemaFormat(_JsonFormat):
 
     type: ClassVar[str] = "JSON"
     name: ClassVar[str] = "json_schema"
-    library: ClassVar[str] = "confluent_kafka.schema_registry.json_schema"
+    library: ClassVar[str] = "airflow_kstreams.kafka.schema_registry.json_checking"
 
     def missing_reference(self, *, latest: bool) -> str | None:
         """Return the first reference to what the text does not hold."""
@@ -210,18 +209,18 @@ class JsonSchemaFormat(_JsonFormat):
 
         The encoder is that of ``serdes.json()``: confluent-kafka would choose one by the installed libraries.
         """
-        from confluent_kafka.schema_registry.json_schema import JSONSerializer
+        from airflow_kstreams.kafka.schema_registry.json_checking import CheckedJsonSerializer
 
-        serializer: Serializer = JSONSerializer(
+        serializer: Serializer = CheckedJsonSerializer(
             self.schema, client, conf=dict(conf), json_encode=_encode_as_is
         )
         return serializer
 
     def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
         """Make a deserializer; it validates against this schema, else the writer's."""
-        from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+        from airflow_kstreams.kafka.schema_registry.json_checking import CheckedJsonDeserializer
 
-        deserializer: Deserializer = JSONDeserializer(
+        deserializer: Deserializer = CheckedJsonDeserializer(
             self.schema, schema_registry_client=client, conf=dict(conf), json_decode=decode_json
         )
         return deserializer
@@ -272,7 +271,8 @@ class ProtobufFormat(SchemaFormat):
         message that holds one is written again in sorted order: the same input must give the same bytes.
         """
         from confluent_kafka.schema_registry import prefix_schema_id_serializer
-        from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+
+        from airflow_kstreams.kafka.schema_registry.protobuf_parsing import ParsingSerializer, holds_map
 
         parse = self.message.FromString
 
@@ -282,9 +282,9 @@ class ProtobufFormat(SchemaFormat):
             return framed
 
         # Rules of a registered schema, which only the latest version brings, may have encrypted the payload.
-        if _has_map(self.message.DESCRIPTOR) and not conf.get("use.latest.version"):
+        if holds_map(self.message.DESCRIPTOR) and not conf.get("use.latest.version"):
             conf = {**conf, "schema.id.serializer": framed_in_order}
-        serializer: Serializer = ProtobufSerializer(self.message, client, conf=dict(conf))
+        serializer: Serializer = ParsingSerializer(self.message, client, conf=dict(conf))
         return serializer
 
     def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
@@ -292,7 +292,7 @@ class ProtobufFormat(SchemaFormat):
 
         Bytes of one message often parse as another, so only the name can distinguish them.
         """
-        from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+        from airflow_kstreams.kafka.schema_registry.protobuf_parsing import ParsingDeserializer, message_name
 
         name = self.message.DESCRIPTOR.full_name
         read_id = conf["schema.id.deserializer"]
@@ -302,13 +302,13 @@ class ProtobufFormat(SchemaFormat):
             rest: io.BytesIO = read_id(payload, context, schema_id)
             written_as = (schema_id.id, schema_id.guid, *schema_id.message_indexes)
             if written_as not in known:
-                found = _message_name(client, schema_id)
+                found = message_name(client, schema_id)
                 if found != name:
                     raise UnfitValueError(f"found a message {found}, expected {name}")
                 known.add(written_as)
             return rest
 
-        deserializer: Deserializer = ProtobufDeserializer(
+        deserializer: Deserializer = ParsingDeserializer(
             self.message,
             conf={**conf, "schema.id.deserializer": checked_id},
             schema_registry_client=client,
@@ -389,44 +389,13 @@ def _avro_name(schema: Any) -> str:
     return f"{namespace}.{name}" if namespace and "." not in name else name
 
 
-def _files(file: Any) -> set[Any]:
-    """Return a file and all that it imports."""
-    found = {file}
-    for imported in file.dependencies:
-        found |= _files(imported)
-    return found
-
-
-def _has_map(message: Any, seen: frozenset[str] = frozenset()) -> bool:
-    """Whether a message or one inside it has a map field."""
-    if message.full_name in seen:
-        return False
-    inner = [field.message_type for field in message.fields if field.message_type is not None]
-    below = seen | {message.full_name}
-    return any(child.GetOptions().map_entry or _has_map(child, below) for child in inner)
-
-
-def _message_name(client: SchemaRegistryClient, schema_id: Any) -> str:
-    """Return the full name of the message that a framed record says it holds.
-
-    :param schema_id: its schema's id, or GUID, and the path of the message within the schema's file.
-    """
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    if schema_id.id is not None:
-        schema = client.get_schema(schema_id.id, fmt="serialized")
-    else:
-        schema = client.get_schema_by_guid(str(schema_id.guid), fmt="serialized")
-    if schema.schema_type != "PROTOBUF":
-        raise UnfitValueError(f"found a schema of type {schema.schema_type}, expected PROTOBUF")
-    file = FileDescriptorProto.FromString(base64.b64decode(schema.schema_str or ""))
-    names = [file.package] if file.package else []
-    messages: Any = file.message_type
-    for index in schema_id.message_indexes:
-        if index not in range(len(messages)):
-            raise UnfitValueError(
-                f"schema {schema_id.id} has no message at index {schema_id.message_indexes}"
-            )
-        names.append(messages[index].name)
-        messages = messages[index].nested_type
-    return ".".join(names)
+def _files(file: Any) -> list[Any]:
+    """Return a file and all that it imports, each once however many import it."""
+    found = {file.name: file}
+    open_ = [file]
+    while open_:
+        for imported in open_.pop().dependencies:
+            if imported.name not in found:
+                found[imported.name] = imported
+                open_.append(imported)
+    return list(found.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -198,6 +199,125 @@ def test_no_record_is_at_fault_when_the_registry_does_not_show_a_schema(
     answers.by_request[SCHEMA_5] = (status, body)
     with pytest.raises(error, match="for the values of topic 'flights'"):
         flights().deserialize(framed(5, UA_12))
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+#: What is no answer of a registry, asked for a schema or for the id of one.
+NO_ANSWERS: dict[str, Any] = {
+    "login page": "<html><form action='/login'></form></html>",
+    "nothing": "",
+    "list": [],
+    "text": '"ok"',
+    "number": 7,
+    "null": "null",
+    "too deep": DEEP,
+    "bad text": b"\xff\xfe",
+    "another shape": {"status": "ok"},
+    "wrong types": {"schema": {"type": "string"}, "id": "5", "version": []},
+    "wrong references": {"schema": FLIGHT, "id": True, "references": ["carrier"]},
+    "references without subject": {"schema": FLIGHT, "id": -1, "references": [{"name": "carrier"}]},
+}
+POLICIES = ("skip", "dead-letter")
+
+
+def _piping(answers: Answers, policy: str) -> TopologyTestDriver:
+    """Return a driver whose topology reads flights from one topic and writes them to another."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.bytes())
+    flights = SchemaRegistry().avro(FLIGHT)
+    builder.stream("in").send_to("raw")
+    builder.stream("raw", value_serde=flights).send_to("flights", value_serde=flights)
+    names = ("deserialization.exception.handler", "processing.exception.handler")
+    return TopologyTestDriver(builder.build(), application_id="app", settings=dict.fromkeys(names, policy))
+
+
+@pytest.mark.promise("registry-faults-skip-no-record")
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("answer", NO_ANSWERS)
+@pytest.mark.parametrize("request_", [SCHEMA_5, REGISTER], ids=["read", "write"])
+def test_run_may_be_retried_and_no_record_is_passed_when_no_registry_answers(
+    answers: Answers, request_: tuple[str, str], answer: str, policy: str
+) -> None:
+    answers.by_request[SCHEMA_5] = (200, {"schema": FLIGHT})
+    answers.by_request[REGISTER] = REGISTERED
+    answers.by_request[request_] = (200, NO_ANSWERS[answer])
+    driver = _piping(answers, policy)
+    with pytest.raises(SchemaRegistryUnavailableError, match="is no schema registry, asked for avro"):
+        driver.pipe_input("in", key="1", value=framed(5, UA_12), timestamp_ms=1)
+    assert not driver.read_output("flights")
+
+    answers.by_request[SCHEMA_5] = (200, {"schema": FLIGHT})
+    answers.by_request[REGISTER] = REGISTERED
+    with _piping(answers, policy) as retried:
+        retried.pipe_input("in", key="1", value=framed(5, UA_12), timestamp_ms=1)
+        [written] = retried.read_output("flights", value_serde=serdes.bytes())
+        assert written.value == framed(5, UA_12)
+
+
+@pytest.mark.remedy("binding.registry_fault: see")
+def test_value_is_written_when_the_url_is_the_registrys_own(answers: Answers) -> None:
+    answers.by_request[REGISTER] = REGISTERED
+    with registry_server() as portal:
+        portal.by_request[REGISTER] = (200, NO_ANSWERS["login page"])
+        registry = SchemaRegistry(portal.url)
+        with pytest.raises(SchemaRegistryUnavailableError) as caught:
+            registry.avro(FLIGHT).bound("flights", "value").serialize({"carrier": "UA", "delay": 12})
+        registry.client().close()
+    assert "see to it that schema.registry.url is the registry's own" in caught.value.fix
+    assert flights().serialize({"carrier": "UA", "delay": 12}) == framed(5, UA_12)
+
+
+def _referring(to: str) -> dict[str, Any]:
+    return {"schema": FLIGHT, "references": [{"name": to, "subject": to, "version": 1}]}
+
+
+def _version(of: str, schema: Any) -> dict[tuple[str, str], tuple[int, Any]]:
+    return {("GET", f"/subjects/{of}/versions/1"): (200, {"id": 6, "version": 1, "subject": of, **schema})}
+
+
+#: Schemas that no record can be read with, and what else the registry has.
+BROKEN: dict[str, tuple[dict[str, Any], dict[tuple[str, str], tuple[int, Any]]]] = {
+    "no JSON": ({"schema": "{"}, {}),
+    "too deep": ({"schema": DEEP}, {}),
+    "no schema": ({"schema": '{"type": "nothing"}'}, {}),
+    "references in a loop": (
+        _referring("a"),
+        _version("a", _referring("b")) | _version("b", _referring("a")),
+    ),
+    "reference to itself": (_referring("a"), _version("a", _referring("a"))),
+}
+
+
+@pytest.mark.promise("registry-faults-skip-no-record")
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("broken", BROKEN)
+def test_no_record_is_passed_when_its_schema_is_broken(answers: Answers, broken: str, policy: str) -> None:
+    schema, others = BROKEN[broken]
+    answers.by_request.update({SCHEMA_5: (200, schema), REGISTER: REGISTERED, **others})
+    with pytest.raises(ConfigError, match=r"a schema of avro.* for the values of topic 'raw' cannot be used"):
+        _piping(answers, policy).pipe_input("in", key="1", value=framed(5, UA_12), timestamp_ms=1)
+
+
+@pytest.mark.promise("no-secret-is-seen")
+@pytest.mark.parametrize("request_", [SCHEMA_5, REGISTER], ids=["read", "write"])
+@pytest.mark.parametrize("status", [200, 401, 409, 422, 500])
+def test_registrys_words_hold_no_credentials_when_it_repeats_the_request(
+    answers: Answers, status: int, request_: tuple[str, str]
+) -> None:
+    def repeating(authorization: str, _: str) -> tuple[int, Any]:
+        secret = authorization.removeprefix("Basic ")
+        said = f"{'x' * 280} {authorization} {base64.b64decode(secret).decode()} {secret.rstrip('=')}"
+        return status, {"error_code": 42201, "message": said, "schema": json.dumps({"type": said})}
+
+    answers.by_request[request_] = repeating
+    with pytest.raises(KStreamsError) as caught:
+        if request_ == SCHEMA_5:
+            flights().deserialize(framed(5, UA_12))
+        else:
+            flights().serialize({"carrier": "UA"})
+    shown = "".join(traceback.format_exception(caught.value))
+    encoded = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    for secret in (PASSWORD, encoded, encoded.rstrip("="), encoded[:12]):
+        assert secret not in shown
 
 
 def test_record_is_at_fault_when_the_registry_does_not_know_its_schema(answers: Answers) -> None:

@@ -58,7 +58,8 @@ def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
             not_found = (404, {"error_code": 40403, "message": "Schema not found"})
             answer = answers.by_request.get((method, path), not_found)
             status, body = answer(authorization, given) if callable(answer) else answer
-            data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            text = body if isinstance(body, str | bytes) else json.dumps(body)
+            data = text.encode() if isinstance(text, str) else text
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

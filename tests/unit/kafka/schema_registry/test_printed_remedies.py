@@ -96,7 +96,7 @@ SERDES = [
         UA,
     ),
     walked(
-        "binding.BoundSerde._registry_fault",
+        "binding.BoundSerde._registry_fault: put",
         lambda registry: registered(registry, referring({}), "JSON").json_schema(use_latest_version=True),
         lambda registry: registered(registry, WHOLE_JSON, "JSON").json_schema(use_latest_version=True),
         UA,
