@@ -90,13 +90,19 @@ def _keys_of_attempts() -> SwitchedOff:
 
 
 CALLS: tuple[Protection, ...] = tuple(
-    Protection(name=name, section="5 threads", off=off)
-    for name, off in (
-        ("stores above calls wait for the release", _changes_leave_at_once),
-        ("offsets of released records", _offsets_of_what_was_chosen),
-        ("released in input order", _first_come_first_released),
-        ("calls of a key wait for each other", _keys_side_by_side),
-        ("calls of a node are bounded", _any_number_at_once),
-        ("idempotency keys outlive attempts", _keys_of_attempts),
+    Protection(
+        name=name,
+        section="5 threads",
+        off=off,
+        first=first,
+        concerns=lambda scenario: scenario.calls is not None,
+    )
+    for name, off, first in (
+        ("stores above calls wait for the release", _changes_leave_at_once, 147),
+        ("offsets of released records", _offsets_of_what_was_chosen, 0),
+        ("released in input order", _first_come_first_released, 0),
+        ("calls of a key wait for each other", _keys_side_by_side, 18),
+        ("calls of a node are bounded", _any_number_at_once, 21),
+        ("idempotency keys outlive attempts", _keys_of_attempts, 9),
     )
 )

@@ -55,6 +55,11 @@ class Campaign:
         return [f"{call} x {fault.value}" for call, fault in CELLS if not self.fired[(call, fault)]]
 
     @property
+    def whole(self) -> bool:
+        """Whether every cell of the matrix was filled, and every rare state reached."""
+        return not self.holes and not self.never
+
+    @property
     def never(self) -> list[str]:
         """Rare states that no seed came to."""
         return [state for state in STATES if not self.reached[state]]
@@ -88,6 +93,7 @@ class Campaign:
 def run_campaign(
     *,
     runs: int,
+    most_runs: int | None = None,
     first_seed: int = 0,
     workers: int | None = None,
     most_violations: int = 3,
@@ -97,6 +103,8 @@ def run_campaign(
     """Run seeds until so many runs had a fault, or too many violations were found.
 
     :param runs: how many runs must have had a fault.
+    :param most_runs: given, so many follow at most while the matrix has a hole, or a rare state was not
+        reached.
     :param workers: processes; one per core unless given.
     :param without: names of protections that are switched off.
     :param progress: called now and then.
@@ -104,14 +112,16 @@ def run_campaign(
     campaign = Campaign()
     started = time.monotonic()
     count = workers or os.cpu_count() or 1
+    most = most_runs or runs
     with multiprocessing.get_context("spawn").Pool(count, _prepare, (tuple(without),)) as pool:
-        for outcomes in pool.imap(_simulate_some, _chunks(first_seed, runs)):
+        for outcomes in pool.imap(_simulate_some, _chunks(first_seed, most)):
             for outcome in outcomes:
                 campaign.add(outcome)
             campaign.seconds = time.monotonic() - started
             if progress is not None:
                 progress(campaign)
-            if campaign.counted >= runs or len(campaign.violations) >= most_violations:
+            enough = runs if campaign.whole else most
+            if campaign.counted >= enough or len(campaign.violations) >= most_violations:
                 break
         pool.terminate()
     return campaign

@@ -131,6 +131,7 @@ KEPT: tuple[Protection, ...] = (
         name="stream time goes on",
         section="5.4",
         off=_progress_without(partition_times={}),
+        first=30,
         seeds=_SEEDS,
     ),
     Protection(
@@ -145,11 +146,15 @@ KEPT: tuple[Protection, ...] = (
         name="closed windows get tombstones", section="6", off=_closed_windows_stay_logged, seeds=_SEEDS
     ),
     Protection(
-        name="elements of joins are restored", section="6", off=_stores_are_empty(JoinStore), seeds=_SEEDS
+        name="elements of joins are restored",
+        section="6",
+        off=_stores_are_empty(JoinStore),
+        first=28,
+        seeds=_SEEDS,
     ),
-    Protection(name="matches are logged", section="6", off=_matches_are_not_logged, seeds=_SEEDS),
+    Protection(name="matches are logged", section="6", off=_matches_are_not_logged, first=30, seeds=_SEEDS),
     Protection(
-        name="replay from the checkpoint", section="6", off=_files_are_current, first=190, seeds=2 * _SEEDS
+        name="replay from the checkpoint", section="6", off=_files_are_current, first=209, seeds=_SEEDS
     ),
     Protection(
         name="old checkpoints are not used",
@@ -168,11 +173,13 @@ KEPT: tuple[Protection, ...] = (
         name="drops are counted once",
         section="5.4",
         off=_progress_without(records_dropped=0),
-        first=60,
+        first=121,
         seeds=_SEEDS,
     ),
     Protection(
         name="the ledger is read after the claim", section="4 begin 0", off=_ledger_is_as_it_was, seeds=_SEEDS
     ),
-    Protection(name="renewals decide about leases", section="4 begin 1", off=_clocks_decide, seeds=_SEEDS),
+    Protection(
+        name="renewals decide about leases", section="4 begin 1", off=_clocks_decide, first=18, seeds=_SEEDS
+    ),
 )

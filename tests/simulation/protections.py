@@ -475,7 +475,7 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="intermediate stops are frozen", section="4", off=_intermediate_stops_move),
         Protection(name="stops are frozen", section="4 begin 2", off=_stops_move),
         Protection(name="live leases refuse", section="4 begin 1", off=_lease_is_ignored),
-        Protection(name="suspect writers are dropped", section="5.6", off=_suspects_go_on),
+        Protection(name="suspect writers are dropped", section="5.6", off=_suspects_go_on, first=730),
         Protection(name="finish only at the stops", section="4 finish", off=_finish_anywhere),
         Protection(
             name="last commit covers the stops",
@@ -504,11 +504,13 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="ledger for expired offsets", section="4 start", off=_nothing_is_remembered),
         Protection(name="read committed", section="4 stop", off=_read_uncommitted),
         Protection(name="intervals cut the log", section="8", off=_intervals_do_not_cut),
-        Protection(name="committed records cut the log", section="8", off=_cut_where_the_broker_points),
+        Protection(
+            name="committed records cut the log", section="8", off=_cut_where_the_broker_points, first=33
+        ),
         Protection(name="offsets of what was processed", section="5.4", off=_one_more_than_processed),
         Protection(name="restore to the changelog's end", section="5.3", off=_restore_ends_early),
         Protection(name="every change in the changelog", section="5.4", off=_last_change_is_left_out),
-        Protection(name="outputs before offsets", section="5.8", off=_offsets_before_outputs),
+        Protection(name="outputs before offsets", section="5.8", off=_offsets_before_outputs, first=16),
         Protection(
             name="start where offsets were committed",
             section="4 start",
