@@ -20,7 +20,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from dev.servers import embedded
 from dev.servers.quick_java import start_spark_quickly
 from dev.servers.secured import SecuredBroker
-from tests.support.examples import draw_all
+from tests.support.examples import draw
 
 TESTS = Path(__file__).parent
 #: Folders that must hold tests; a suite that silently vanished is a failure.
@@ -57,7 +57,8 @@ pytest_plugins = ["tests.support.times", "tests.support.lanes", "tests.support.r
 
 def pytest_configure(config: pytest.Config) -> None:
     start_spark_quickly()
-    draw_all(whole=config.getoption("--prove"))
+    quick, proof = config.getoption("--quick"), config.getoption("--prove")
+    draw("whole" if proof else "tenth" if quick else "half")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,6 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--all-suites",
         action="store_true",
         help="fail when an expected suite folder collected no test (dev/test gives this on a whole run)",
+    )
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="draw a tenth of the examples (dev/test --quick gives this)",
     )
     parser.addoption(
         "--prove",

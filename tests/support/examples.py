@@ -1,21 +1,25 @@
-"""Hypothesis draws half of the examples in ``dev/test``, and all in ``dev/prove``, which runs each such test.
+"""Hypothesis draws half of the examples in ``dev/test``, a tenth of them in ``dev/test --quick``, and all in
+``dev/prove``, which runs each such test.
 
 A test says the whole number, ``@settings(max_examples=examples(300))``, or has Hypothesis's 100.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 from hypothesis import settings
 
 _WHOLE = 100
+#: Of so many examples, how many are drawn.
+_DRAWN = {"whole": _WHOLE, "half": _WHOLE // 2, "tenth": _WHOLE // 10}
 
 
-def draw_all(*, whole: bool) -> None:
-    """Choose between all examples and half of them; for tests that are imported from now on."""
-    name = "whole" if whole else "half"
+def draw(share: Literal["whole", "half", "tenth"]) -> None:
+    """Choose how many of the examples are drawn; for tests that are imported from now on."""
     # An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
-    settings.register_profile(name, deadline=None, max_examples=_WHOLE if whole else _WHOLE // 2)
-    settings.load_profile(name)
+    settings.register_profile(share, deadline=None, max_examples=_DRAWN[share])
+    settings.load_profile(share)
 
 
 def examples(whole: int) -> int:

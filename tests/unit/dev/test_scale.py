@@ -27,7 +27,10 @@ def cost_of(case: Case) -> Cost:
     return scale_case.cost(case, kafka, kafka.clock)
 
 
-def test_records_grow_with_tasks_and_not_with_past_runs_when_a_case_is_measured() -> None:
+def test_records_grow_with_tasks_and_not_with_past_runs_when_a_case_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scale_case, "repeats", lambda case: 3)
     few, many, later = (
         cost_of(Case(cluster=IN_MEMORY, tasks=tasks, subtopologies=2, past=past))
         for tasks, past in ((10, 2), (100, 2), (10, 200))
