@@ -161,30 +161,66 @@ class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     windowed: bool = False
 
 
-class UnnamedStore(msgspec.Struct, frozen=True, array_like=True):
-    """A store that the user gave no name, so that its name is made of the topics that it is made of
+#: Argument that gives a store its name: ``store="totals"``, ``name=`` of a join, or a whole ``StoreSpec``.
+NamedBy = Literal["store", "name", "spec"]
+
+#: Kind of a store that processors use.
+PROCESSOR = "processor"
+
+
+class MadeOf(msgspec.Struct, frozen=True, array_like=True):
+    """What a store is made of. One that the user gave no name is called after it
     (``streams/kstream/lasting_names.py``).
 
     :param kind: kind of the operator that keeps it, e.g. ``count``.
-    :param reads: topics that the operator reads.
-    :param pin: argument with which the user gives the store the name that it has, e.g.
-        ``store="orders-count"``.
+    :param reads: topics that the operator reads; none for a store that processors use.
+    :param name: the name that the store has by its argument: its own, or that of its join.
+    :param by: argument that names it.
+    :param named: True if the user gave the name.
     """
 
     kind: str
     reads: tuple[str, ...]
-    pin: str
+    name: str
+    by: NamedBy = "store"
+    named: bool = False
 
     @property
     def family(self) -> str:
-        """``join``, ``table``, or ``fold``: stores of different families hold different entries."""
-        if "join" in self.kind:
-            return "join"
-        return "table" if self.kind in ("table", "to-table") else "fold"
+        """``processor``, ``join``, ``table``, or ``fold``: stores of different families hold different
+        entries.
+        """
+        if self.kind == PROCESSOR:
+            return PROCESSOR
+        if self.kind.endswith("table"):
+            return "table"
+        return "join" if "join" in self.kind else "fold"
+
+    def same_as(self, other: MadeOf) -> bool:
+        """Return True if both are made of the same, whatever their names."""
+        return (self.kind, self.reads) == (other.kind, other.reads)
+
+    def goes_on_with(self, state: MadeOf) -> bool:
+        """Return True if a store of this may go on with state of that under its name: it is made of the
+        same, or the user gave it the name of the state, so that it is to go on. A join whose sides are
+        exchanged is neither: it would take one side's elements for the other's.
+        """
+        if self.same_as(state):
+            return True
+        exchanged = self.family == "join" and sorted(self.reads) == sorted(state.reads)
+        return self.named and not exchanged
+
+    def pin(self, name: str = "") -> str:
+        """Return the argument that gives a store a name, e.g. ``store="orders-count"``.
+
+        :param name: the name; by default the one that this store has.
+        """
+        given = f'"{name or self.name}"'
+        return f"StoreSpec(name={given}, ...)" if self.by == "spec" else f"{self.by}={given}"
 
     def __str__(self) -> str:
         """Return e.g. ``count of orders``."""
-        return f"{self.kind} of {', '.join(self.reads)}"
+        return f"{self.kind} of {', '.join(self.reads)}" if self.reads else f"store of a {self.kind}"
 
 
 class GivenWindows(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -235,7 +271,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         partition; absent if all bytes do.
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
-    :param unnamed: changelog topic of a store that the user gave no name -> the store's kind and topics.
+    :param made_of: store -> what it is made of; not of stores whose records wait for a later call.
     :param calling: names of its asynchronous nodes, in build order.
     """
 
@@ -253,7 +289,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     key_suffixes: dict[str, int] = {}
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
-    unnamed: dict[str, UnnamedStore] = {}
+    made_of: dict[str, MadeOf] = {}
     calling: tuple[str, ...] = ()
 
 

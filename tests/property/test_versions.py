@@ -9,14 +9,24 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
-from tests.support.topology.versions import TOPICS, Line, changed, drawn_line, tables_of, topology
+from tests.support.topology.versions import (
+    TOPICS,
+    Line,
+    changed,
+    drawn_line,
+    renamed,
+    tables_of,
+    topology,
+    with_names_of,
+    with_own_name,
+)
 
 pytestmark = pytest.mark.promise("lines-keep-their-state")
 
@@ -34,6 +44,10 @@ def drawn_rows(draw: random.Random, begins_ms: int) -> Rows:
         partition = "abc".index(key) % PARTITIONS
         found.append((draw.choice(TOPICS), partition, key, n, begins_ms + 7 * number))
     return found
+
+
+def drawn_slices(draw: random.Random) -> Sequence[Rows]:
+    return [drawn_rows(draw, 1_000_000), drawn_rows(draw, 1_000_200)]
 
 
 def results(versions: Sequence[Sequence[Line]], slices: Sequence[Rows]) -> list[dict[str, Results]]:
@@ -90,6 +104,7 @@ class Pair:
     """A pair that was drawn, and what became of it.
 
     :param changes: what the second version has that the first has not.
+    :param slices: what each of the two runs reads.
     :param refused: why the second version was refused; empty if it was not.
     :param wrong: the lines that gave something else than alone.
     """
@@ -97,6 +112,7 @@ class Pair:
     before: list[Line]
     after: list[Line]
     changes: tuple[str, ...]
+    slices: Sequence[Rows]
     refused: str = ""
     wrong: tuple[str, ...] = ()
 
@@ -111,16 +127,29 @@ def drawn_version(draw: random.Random) -> list[Line]:
         return lines
 
 
-def pair(seed: int) -> Pair:
-    """Draw a pair, and run it."""
+def named_version(draw: random.Random) -> list[Line]:
+    """Draw a version in which most lines have names."""
+    lines = drawn_version(draw)
+    return [with_own_name(draw, line) if draw.random() < 0.8 else line for line in lines]
+
+
+def pair(seed: int, *, named: bool = False) -> Pair:
+    """Draw a pair, and run it.
+
+    :param named: True for lines that have names, which change.
+    """
     draw = random.Random(seed)
-    before = drawn_version(draw)
+    before = named_version(draw) if named else drawn_version(draw)
     after, changes = before, list[str]()
     for _ in range(draw.choice((1, 1, 2))):
-        change, after = changed(draw, after)
+        change, after = renamed(draw, after) if named else changed(draw, after)
         changes.append(change)
-    slices = [drawn_rows(draw, 1_000_000), drawn_rows(draw, 1_000_200)]
-    found = Pair(before, after, tuple(changes))
+    return run(Pair(before, after, tuple(changes), drawn_slices(draw)))
+
+
+def run(found: Pair) -> Pair:
+    """Run a pair, and compare what its lines gave with what they give alone."""
+    before, after, slices = found.before, found.after, found.slices
     try:
         got = results([before, after], slices)
     except TopologyError as refused:
@@ -140,6 +169,12 @@ def pair(seed: int) -> Pair:
     return found
 
 
+def under_the_names_of_before(found: Pair) -> list[Line]:
+    """Return the second version in which each line has the name that it had in the first."""
+    was = {line.number: line for line in found.before}
+    return [with_names_of(line, was.get(line.number, line)) for line in found.after]
+
+
 def _last(runs: Sequence[Results]) -> list[Results]:
     return [{key: values[-1:] for key, values in run.items()} for run in runs]
 
@@ -154,9 +189,37 @@ def judged(seeds: Iterable[int]) -> Counter[str]:
     return counted
 
 
+def judged_by_names(seeds: Iterable[int]) -> Counter[str]:
+    """Draw pairs of versions that have names, and count what became of them: none may be wrong, and what is
+    refused because of a name goes on under the name of before.
+    """
+    counted: Counter[str] = Counter()
+    for seed in seeds:
+        found = pair(seed, named=True)
+        assert not found.wrong, f"seed {seed}: {found}"
+        if not found.refused:
+            counted["right"] += 1
+            continue
+        back = run(replace(found, after=under_the_names_of_before(found), refused=""))
+        assert not back.wrong, f"seed {seed}, under the names of before: {back}"
+        counted["refused" if back.refused else "right under the names of before"] += 1
+    return counted
+
+
 @pytest.mark.parametrize("first", [0, 20])
 def test_lines_go_on_with_their_own_state_when_a_version_changes_between_runs(first: int) -> None:
     judged(range(first, first + 20))
+
+
+def test_lines_go_on_with_their_own_state_when_names_change_between_runs() -> None:
+    assert judged_by_names(range(20))["right under the names of before"] > 3
+
+
+@pytest.mark.prove
+def test_of_a_thousand_pairs_that_have_names_none_is_wrong_and_few_are_refused_for_other_reasons() -> None:
+    counted = judged_by_names(range(1_000))
+    assert counted["refused"] <= 50
+    assert counted["right under the names of before"] >= 200
 
 
 @pytest.mark.prove
@@ -168,3 +231,4 @@ def test_of_a_thousand_pairs_none_is_wrong_and_few_are_refused() -> None:
 def test_none_of_fresh_pairs_is_wrong() -> None:
     first = random.SystemRandom().randrange(1_000, 1_000_000_000)
     judged(range(first, first + 500))
+    judged_by_names(range(first, first + 500))

@@ -61,7 +61,7 @@ from tests.support.topology.crashing_files import let_go_of_locks
 _PARTITIONS = 2
 _LEASE_SECONDS = 10
 _MOST_TRIES = 15
-_PIN = re.compile(r'store="([^"]+)"')
+_PIN = re.compile(r'(?:store|name)="([^"]+)"')
 _MOVED = re.compile(r"--to-offset (\d+) instead leaves them out")
 
 #: Share of the seeds that have one.
@@ -318,11 +318,11 @@ class Life:
         raise ViolationError(f"not through after {_MOST_TRIES} tries")
 
     def _refuse_silent_beginnings(self) -> None:
-        """Refuse that a line begins empty while it has state under a name that no user gave."""
+        """Refuse that a line begins empty while it has state under another name."""
         now = {line.number: line for line in self.version.lines}
-        for line in self.former.lines if self.former and not self.disk else ():
+        for line in self.former.lines if self.former else ():
             state = self._state(line)
-            if not line.store and line.number in now and self._state(now[line.number]) != state:
+            if line.number in now and self._state(now[line.number]) != state:
                 book = self.books.get(state, Book())
                 if book.lists or book.windows:
                     raise ViolationError(f"{line.out} begins empty in silence, and {state} is left")

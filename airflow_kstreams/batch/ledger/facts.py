@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice, partitio
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
-from airflow_kstreams.streams.plan import GivenWindows, UnnamedStore
+from airflow_kstreams.streams.plan import GivenWindows, MadeOf
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -73,8 +73,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         ``SubtopologyPlan``.
     :param given_windows: changelog topic -> the moments at which readers get its windows.
     :param store_serdes: changelog topic -> the serdes that encode its keys and values.
-    :param unnamed: changelog topic -> operator and inputs of its store, for stores that the user gave no
-        name.
+    :param made_of: store -> operator and inputs that it is made of, with and without changelog.
     :param grown: the source topics that have gained partitions since their producers began.
     :param boundaries: ``topic-partition`` -> number of an ancestor partition -> the offset up to which the
         ancestor must be committed before the partition may be read.
@@ -91,7 +90,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     state_kinds: dict[str, str] = {}
     given_windows: dict[str, GivenWindows] = {}
     store_serdes: dict[str, str] = {}
-    unnamed: dict[str, UnnamedStore] = {}
+    made_of: dict[str, MadeOf] = {}
     grown: dict[str, GrownTopic] = {}
     boundaries: dict[str, dict[int, int]] = {}
     found_empty: tuple[str, ...] = ()

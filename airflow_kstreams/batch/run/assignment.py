@@ -38,7 +38,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
     named,
 )
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, keys_stay
-from airflow_kstreams.streams.plan import GivenWindows, SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.plan import GivenWindows, MadeOf, SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def with_changelogs(
             state_kinds=dict(sorted(sub.state_kinds.items())),
             given_windows=dict(sorted(sub.given_windows.items())),
             store_serdes=dict(sorted(sub.store_serdes.items())),
-            unnamed=dict(sorted(sub.unnamed.items())),
+            made_of=dict(sorted(sub.made_of.items())),
         )
         for sub in plan.subtopologies
     }
@@ -135,21 +135,24 @@ def refuse_regrouping(
 def _refuse_other_state(
     recorded: Assignment, plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions
 ) -> None:
+    store_of = ProtocolTopics(plan.application_id).store_of
     for topic, _ in sorted(before.changelogs.items() & now.changelogs.items()):
+        store = store_of(topic)
         for old, new, made, read in (
             (before.state_kinds.get(topic), now.state_kinds.get(topic), "made by", "as"),
             (before.store_serdes.get(topic), now.store_serdes.get(topic), "written by the serdes", "by"),
-            (before.unnamed.get(topic), now.unnamed.get(topic), "made as", "as"),
+            (before.made_of.get(store), now.made_of.get(store), "made as", "as"),
             (before.given_windows.get(topic), now.given_windows.get(topic), "made for", "for"),
         ):
             if isinstance(old, GivenWindows) and isinstance(new, GivenWindows) and old.goes_on_as(new):
+                continue
+            if isinstance(old, MadeOf) and isinstance(new, MadeOf) and new.goes_on_with(old):
                 continue
             if old is not None and new is not None and old != new:
                 raise TopologyError(
                     f"application {plan.application_id!r} has state in {topic} that was {made} {old}, and "
                     f"its topology would read it {read} {new}",
-                    fix="give the changed store another name, or give the state up: "
-                    + give_up(recorded, plan, topic),
+                    fix="go back to what made it, or give the state up: " + give_up(recorded, plan, topic),
                 )
 
 
@@ -171,8 +174,7 @@ def _refuse_untold(
             raise TopologyError(
                 f"store {store!r} of application {plan.application_id!r} has entries whose keys have moved "
                 f"to added processors, and now {keys.unfit}: those could not be told from the others",
-                fix="give the changed store another name, or give the state up: "
-                + give_up(recorded, plan, topic),
+                fix="go back to what made it, or give the state up: " + give_up(recorded, plan, topic),
             )
 
 

@@ -35,7 +35,13 @@ from airflow_kstreams.batch.protocol.topics import (
     with_room,
 )
 from airflow_kstreams.batch.run.assignment import AskGroups, group_sources, refuse_regrouping, with_changelogs
-from airflow_kstreams.batch.run.state_left import left_behind, refuse_left_behind, refuse_returned, returned
+from airflow_kstreams.batch.run.state_left import (
+    in_question,
+    left_behind,
+    refuse_exchanged,
+    refuse_left_behind,
+    refuse_returned,
+)
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
@@ -117,12 +123,14 @@ class CheckedTopics(NamedTuple):
     :param counts: partition count of every source topic.
     :param grouped: subtopology id -> its partition groups.
     :param bound: subtopology id -> the groups that existing state depends on.
+    :param left_behind: warnings of state that no store of the topology goes on with.
     """
 
     found: Mapping[str, TopicDescription]
     counts: Mapping[str, int]
     grouped: Mapping[int, GroupedPartitions]
     bound: Bound
+    left_behind: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +188,7 @@ def ensure_topics(
     :raises TopologyError: an internal topic does not fit the number of tasks.
     :raises ConfigError: an internal topic has settings by which records, or their times, would be lost.
     """
-    found, counts, grouped, bound = checked
+    found, counts, grouped, bound = checked[:4]
     tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
     refuse_harmful_settings(admin, plan)
     # Topics that exist and that hold records of the topology.
@@ -203,7 +211,7 @@ def ensure_topics(
         warnings=(
             *small_topics(plan, settings, limits),
             *narrow_times(plan, settings, configs),
-            *left_behind(recorded, plan, found),
+            *checked.left_behind,
             *contradicted_counts(recorded, bound, settings.first_counts, found),
         ),
     )
@@ -266,8 +274,10 @@ def group_found(
     grouped = group_sources(plan, counts, groups, known=known, bound=bound, read=recorded.topics)
     if refuse_groups is not None:
         refuse_groups(grouped, bound)
-    refuse_left_behind(recorded, plan, found)
-    refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
+    written = ever_written(admin, found, in_question(recorded, plan, found))
+    refuse_left_behind(recorded, plan, found, written)
+    refuse_exchanged(recorded, plan, found, written)
+    refuse_returned(recorded, plan, found, written)
     refuse_regrouping(
         recorded,
         plan,
@@ -280,7 +290,8 @@ def group_found(
             ours = recorded_ids.get(changelog) == found[changelog].topic_id
             tasks = len(grouped[subtopology].by_group)
             _refuse_other_count(recorded, plan, changelog, found[changelog], tasks, more=ours)
-    return CheckedTopics(found, counts, grouped, bound)
+    warnings = left_behind(recorded, plan, found, written)
+    return CheckedTopics(found, counts, grouped, bound, warnings)
 
 
 def _refuse_other_count(

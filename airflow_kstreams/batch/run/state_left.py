@@ -1,8 +1,9 @@
 """Finds state that earlier runs left and that the topology has no store for, or has a store for again.
 
-Rule: no store begins empty in silence while state is left behind that may be meant for it, and none goes on
-with state that missed records. Two stores are the same if they have the same name: the one that the user
-gave, or the one made from the operator and its inputs (``docs/internals/names.md``).
+Rule: no store begins empty in silence while state is left behind that may be meant for it, none goes on with
+state that missed records, and none with the state of a line that stands elsewhere. Two stores are the same if
+they have the same name: the one that the user gave, or the one made from the operator and its inputs
+(``docs/internals/names.md``).
 """
 
 from __future__ import annotations
@@ -14,31 +15,50 @@ from airflow_kstreams.batch.ledger.facts import Assignment
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.commands import give_up_command
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
-from airflow_kstreams.streams.plan import TopologyPlan, UnnamedStore
+from airflow_kstreams.streams.plan import PROCESSOR, MadeOf, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription
 
 
+def in_question(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> list[str]:
+    """Return the changelogs of which it matters to the checks of this module whether they were ever written.
+
+    :param found: the broker's description of each recorded changelog that exists.
+    """
+    exchanged = _exchanged(recorded, plan, found)
+    return [
+        *(each.topic for each in _left_behind(recorded, plan, found)),
+        *(topic for each in exchanged for topic in (each.topic, each.own)),
+        *_returned(recorded, plan, found),
+    ]
+
+
 def refuse_left_behind(
-    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    recorded: Assignment,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    written: Collection[str],
 ) -> None:
     """Refuse to leave state behind while another store begins empty that may be meant to go on with it.
 
-    A store without a name of the user's own is named by what it is (``docs/internals/names.md``). One that is
-    not in the topology any more was taken out, or it is something else now, or has got a name. Where nothing
-    begins empty that could be the same store, it was taken out: that is warned of (:func:`left_behind`). A
-    store that the user named was dropped on purpose.
+    A store that is not in the topology any more was taken out, or it is something else now, or has got
+    another name. Where nothing begins empty that could be the same store, it was taken out: that is warned of
+    (:func:`left_behind`).
 
     :param found: the broker's description of each recorded changelog that exists.
+    :param written: those of :func:`in_question` that were ever written.
     :raises TopologyError: state is left behind, and a store begins empty that may be meant to go on with it;
         the text gives the way out.
     """
-    left = _left_behind(recorded, plan, found)
+    left = [each for each in _left_behind(recorded, plan, found) if each.topic in written]
     empty = [store for store in _beginning_empty(recorded, plan, found) if any(map(store.may_be, left))]
     if not left or not empty:
         return
     listed = ", ".join(f"{each.topic} ({each.made_of})" for each in left)
-    heirs = [each for each in left if any(store.reads_as(each) for store in empty)]
-    pins = " and ".join(dict.fromkeys(each.made_of.pin for each in heirs))
+    pins = " and ".join(
+        dict.fromkeys(
+            store.pin(each) for each in left for store in empty if store.may_be(each) and store.reads_as(each)
+        )
+    )
     go_on = (
         f"to go on with the state, write {pins} where it is to go on; or give it up"
         if pins
@@ -52,15 +72,19 @@ def refuse_left_behind(
 
 
 def left_behind(
-    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    recorded: Assignment,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    written: Collection[str],
 ) -> tuple[str, ...]:
-    """Return a warning for state of stores without a name of the user's that is left behind, for a plan that
-    :func:`refuse_left_behind` has taken.
+    """Return a warning for state of stores that is left behind, for a plan that :func:`refuse_left_behind`
+    has taken.
     """
     return tuple(
         f"{each.topic} holds state ({each.made_of}) of which the topology has no store any more; no run goes "
         f"on with it; delete it with: {give_up_command(plan.application_id, [each.topic])}"
         for each in _left_behind(recorded, plan, found)
+        if each.topic in written
     )
 
 
@@ -68,11 +92,13 @@ def left_behind(
 class _LeftBehind:
     """A changelog with state whose store the topology does not have any more.
 
+    :param store: name of the store.
     :param kind: meaning of the changelog's entries, and their serdes.
     """
 
     topic: str
-    made_of: UnnamedStore
+    store: str
+    made_of: MadeOf
     kind: tuple[str | None, str | None]
 
 
@@ -80,40 +106,48 @@ class _LeftBehind:
 class _BeginningEmpty:
     """A store that has no state yet.
 
-    :param made_of: operator and topics that the store is made of; None where the user named it.
     :param kind: meaning of its entries to come, and their serdes; None for a store without changelog.
     """
 
     name: str
-    made_of: UnnamedStore | None
+    made_of: MadeOf
     kind: tuple[str | None, str | None] | None
 
     def may_be(self, left: _LeftBehind) -> bool:
-        """Whether it may be the store of that state, changed or named: it reads something else, or does
-        something else of its family with what it reads.
+        """Whether it may be the store of that state, changed or renamed: it reads something else, or does
+        something else of its family with what it reads. A processor's store may hold what an operator's held,
+        and the other way round, if their entries are alike.
         """
         ours, theirs = self.made_of, left.made_of
-        if ours is None or ours.kind == theirs.kind:
+        if self.name == left.store or ours.kind == theirs.kind:
             return True
+        if PROCESSOR in (ours.kind, theirs.kind):
+            return self.kind == left.kind
         return ours.family == theirs.family and not {*ours.reads}.isdisjoint(theirs.reads)
 
     def reads_as(self, left: _LeftBehind) -> bool:
-        """Whether it could go on with that state."""
-        return self.kind == left.kind
+        """Whether it could go on with that state, if it had its name and a changelog."""
+        return self.kind == left.kind or self.name == left.store
+
+    def pin(self, left: _LeftBehind) -> str:
+        """Return what the user writes to let it go on with that state."""
+        return "logged=True" if self.name == left.store else self.made_of.pin(left.made_of.name)
 
 
 def _left_behind(
     recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> list[_LeftBehind]:
+    store_of = ProtocolTopics(plan.application_id).store_of
     return [
         _LeftBehind(
             topic=topic,
-            made_of=entry.unnamed[topic],
+            store=store_of(topic),
+            made_of=entry.made_of[store_of(topic)],
             kind=(entry.state_kinds.get(topic), entry.store_serdes.get(topic)),
         )
         for entry in recorded.current
         for topic, topic_id in entry.changelogs.items()
-        if topic in entry.unnamed and topic not in plan.changelogs
+        if store_of(topic) in entry.made_of and topic not in plan.changelogs
         if topic in found and found[topic].topic_id == topic_id
     ]
 
@@ -121,25 +155,104 @@ def _left_behind(
 def _beginning_empty(
     recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> Iterator[_BeginningEmpty]:
+    """Yield the stores that have no state yet, but for those without changelog that the last runs had, too:
+    they begin empty in every run.
+    """
+    changelog = ProtocolTopics(plan.application_id).changelog
     known = {item for entry in recorded.entries for item in entry.changelogs.items()}
+    logged = {topic for entry in recorded.current for topic in entry.changelogs}
+    unlogged = {
+        store for entry in recorded.current for store in entry.made_of if changelog(store) not in logged
+    }
     for sub in plan.subtopologies:
-        for store in sub.stores:
+        for store, made_of in sub.made_of.items():
             topic = sub.changelogs.get(store, "")
-            if not topic:
-                yield _BeginningEmpty(name=store, made_of=None, kind=None)
-            elif topic not in found or (topic, found[topic].topic_id) not in known:
+            if not topic and store not in unlogged:
+                yield _BeginningEmpty(name=store, made_of=made_of, kind=None)
+            elif topic and (topic not in found or (topic, found[topic].topic_id) not in known):
                 yield _BeginningEmpty(
                     name=store,
-                    made_of=sub.unnamed.get(topic),
+                    made_of=made_of,
                     kind=(sub.state_kinds.get(topic), sub.store_serdes.get(topic)),
                 )
 
 
-def returned(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> list[str]:
-    """Return the changelogs of stores that the last runs did not have, and that come back. Nothing is left in
-    a retry topic that a topology has dropped.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchanged:
+    """A store that has got the name of another one, while the state of what it is made of lies under its own.
+
+    :param topic: changelog of the name that it has got.
+    :param was: what the store of the name was made of.
+    :param now: what the store of the name is made of in the topology.
+    :param own: changelog with the state of what it is made of.
+    :param name: name that goes on with that state.
+    """
+
+    topic: str
+    was: MadeOf
+    now: MadeOf
+    own: str
+    name: str
+
+
+def _exchanged(
+    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+) -> list[_Exchanged]:
+    store_of = ProtocolTopics(plan.application_id).store_of
+    before = {
+        topic: entry.made_of[store_of(topic)]
+        for entry in recorded.current
+        for topic, topic_id in entry.changelogs.items()
+        if store_of(topic) in entry.made_of
+        if topic in found and found[topic].topic_id == topic_id
+    }
+    after = {
+        topic: sub.made_of[store]
+        for sub in plan.subtopologies
+        for store, topic in sub.changelogs.items()
+        if store in sub.made_of
+    }
+    return [
+        _Exchanged(topic=topic, was=before[topic], now=now, own=own, name=made_of.name)
+        for topic, now in after.items()
+        if now.reads and topic in before and not now.same_as(before[topic])
+        for own, made_of in before.items()
+        if made_of.same_as(now) and not (own in after and after[own].same_as(now))
+    ]
+
+
+def refuse_exchanged(
+    recorded: Assignment,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    written: Collection[str],
+) -> None:
+    """Refuse to go on with the state of another line, while that of the line itself lies under another name.
+
+    To give a changed line the name of its state is allowed: that says to go on with it.
 
     :param found: the broker's description of each recorded changelog that exists.
+    :param written: those of :func:`in_question` that were ever written.
+    :raises TopologyError: there is such a store; the text gives the way out.
+    """
+    exchanged = [each for each in _exchanged(recorded, plan, found) if {each.topic, each.own} <= {*written}]
+    if not exchanged:
+        return
+    listed = ", ".join(
+        f"{each.topic} ({each.was}) as {each.now}, whose state is in {each.own}" for each in exchanged
+    )
+    pins = " and ".join(dict.fromkeys(f"{each.now.pin(each.name)} for the {each.now}" for each in exchanged))
+    topics = {topic for each in exchanged for topic in (each.topic, each.own)}
+    raise TopologyError(
+        f"the topology of application {plan.application_id!r} would go on with the state in {listed}",
+        fix=f"to go on with the state of each, write {pins}; or give these states up: "
+        f"{give_up(recorded, plan, *topics)}",
+    )
+
+
+def _returned(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> list[str]:
+    """Return the changelogs of stores that the last runs did not have, and that come back. Nothing is left in
+    a retry topic that a topology has dropped.
     """
     former = {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
     return [
@@ -150,13 +263,21 @@ def returned(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, Topic
     ]
 
 
-def refuse_returned(recorded: Assignment, plan: TopologyPlan, written: Collection[str]) -> None:
+def refuse_returned(
+    recorded: Assignment,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    written: Collection[str],
+) -> None:
     """Refuse to go on with state that missed records which were processed without it.
 
-    :param written: changelogs returned by :func:`returned` that were ever written.
+    :param found: the broker's description of each recorded changelog that exists.
+    :param written: those of :func:`in_question` that were ever written.
     :raises TopologyError: there is such a changelog; the text gives the way out.
     """
-    for topic in sorted(written):
+    for topic in _returned(recorded, plan, found):
+        if topic not in written:
+            continue
         store = ProtocolTopics(plan.application_id).store_of(topic)
         raise TopologyError(
             f"store {store!r} of application {plan.application_id!r} was not in the topology of run "

@@ -294,17 +294,18 @@ class GroupedRecords:
         """
         check_serdes(call, value_serde=value_serde)
         check_store(store, call)
+        graph, reads = self.stream.graph, self.stream.reads
+        name = graph.store_name(store, reads, self._kind(call, window), call)
         if isinstance(store, StoreSpec):
             check_table_values(store, value_serde, call)
             if self.stream.serdes.key is not None:
                 check_table_keys(store, self.stream.serdes.key, call)
             return store
         inherited = self.stream.serdes if call == "reduce" else None
-        graph, reads = self.stream.graph, self.stream.reads
         return StoreSpec(
-            name=store or graph.store_name(reads, self._kind(call, window), call),
-            key_serde=self.stream.graph.serde("key", None, self.stream.serdes, self.call),
-            value_serde=self.stream.graph.serde("value", value_serde, inherited, call),
+            name=name,
+            key_serde=graph.serde("key", None, self.stream.serdes, self.call),
+            value_serde=graph.serde("value", value_serde, inherited, call),
         )
 
     def table_spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:

@@ -253,12 +253,12 @@ class KStreamBuilder(Generic[K, V]):
         source = graph.source((topic,), key, value, timestamps)
         if topic in self._tables and store is None and name is None:
             return KTable(self._tables[topic])
+        name_of_store = graph.store_name(store, (topic,), "table", "table")
         if isinstance(store, StoreSpec):
             spec = store
             check_table_store(spec, call)
             check_table_keys(spec, key, call)
         else:
-            name_of_store = store or graph.store_name((topic,), "table", "table")
             spec = StoreSpec(name=name_of_store, key_serde=key, value_serde=value)
         node = graph.operator("KTABLE-SOURCE", keeping(spec), source, (spec.name,), name=name)
         table = kept_table(graph, node, spec, (topic,))
@@ -367,7 +367,7 @@ class KStreamBuilder(Generic[K, V]):
         :raises TopologyError: the topology cannot run; the error names the user's file and line.
         """
         topology = kept_together(self._graph.topology.build())
-        topology = dataclasses.replace(topology, unnamed=self._graph.unnamed)
+        topology = dataclasses.replace(topology, made_of=self._graph.made_of)
         return kept_ahead(topology, self._graph.without_key)
 
 

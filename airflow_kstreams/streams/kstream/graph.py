@@ -25,7 +25,7 @@ from airflow_kstreams.streams.kstream.operators.function_kinds import SELECT_KEY
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Stateless
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_groups import PartitionGrouper
-from airflow_kstreams.streams.plan import UnnamedStore
+from airflow_kstreams.streams.plan import MadeOf, NamedBy
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
@@ -131,9 +131,8 @@ class StreamGraph:
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
         #: Nodes of joins that take records without key.
         self.without_key: list[str] = []
-        #: Name of a store that the user gave no name -> the kind of its operator, its topics, and the option
-        #: that names it.
-        self.unnamed: dict[str, UnnamedStore] = {}
+        #: Name of a store that an operator keeps -> what it is made of.
+        self.made_of: dict[str, MadeOf] = {}
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._owners: dict[str, _NamedBy] = {}
@@ -169,25 +168,32 @@ class StreamGraph:
             )
         return name
 
-    def store_name(self, reads: Reads, kind: str, call: str) -> str:
-        """Return the name of a table's store, where the user gave none; see :meth:`lasting_name`."""
-        name = self.lasting_name(reads, kind, call, option="store")
-        self.take_note(reads, kind, f'store="{name}"', name)
-        return name
+    def store_name(self, given: str | StoreSpec | None, reads: Reads, kind: str, call: str) -> str:
+        """Return the name of a table's store, and note what the store is made of.
+
+        :param given: name or spec given by the user; None for a name made of the rest, see
+            :meth:`lasting_name`.
+        """
+        by: NamedBy = "spec" if isinstance(given, StoreSpec) else "store"
+        name = given.name if isinstance(given, StoreSpec) else given
+        lasting = name or self.lasting_name(reads, kind, call, option="store")
+        self.made_of[lasting] = MadeOf(kind, reads, lasting, by, named=name is not None)
+        return lasting
 
     def note_beside(self, store: str, other: str) -> None:
-        """Note a second store of an operator, unless the user named its first store."""
-        if store in self.unnamed:
-            self.unnamed[other] = self.unnamed[store]
+        """Note a second store of an operator."""
+        self.made_of[other] = self.made_of[store]
 
-    def take_note(self, reads: Reads, kind: str, pin: str, *stores: str) -> None:
-        """Note the origin of stores that the user gave no name.
+    def join_name(self, given: str | None, reads: Reads, kind: str, call: str, *endings: str) -> str:
+        """Return the name of a join with stores of its own, and note what these are made of.
 
-        :param reads: topics that the stream or table reads.
-        :param kind: kind of the operator that has the stores.
-        :param pin: argument that gives the stores the names that they have, e.g. ``store="orders-count"``.
+        :param given: name given by the user; None for a name made of the rest, see :meth:`lasting_name`.
+        :param endings: what follows the join's name in the names of its stores.
         """
-        self.unnamed.update(dict.fromkeys(stores, UnnamedStore(kind, reads, pin)))
+        name = given or self.lasting_name(reads, kind, call, option="name")
+        made_of = MadeOf(kind, reads, name, "name", named=given is not None)
+        self.made_of.update((f"{name}{ending}", made_of) for ending in endings)
+        return name
 
     def serde(
         self, side: Side, given: Serde | None, inherited: Serdes | None, call: str, *, option: str = ""

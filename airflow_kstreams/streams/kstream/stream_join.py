@@ -84,11 +84,9 @@ def join_streams(
         "value", options.other_value_serde, right.stream.serdes, call, option="other_value_serde"
     )
     reads, kind = (*left.stream.reads, *right.stream.reads), call.replace("_", "-")
-    stores = name or graph.lasting_name(reads, kind, call, option="name")
+    stores = graph.join_name(name, reads, kind, call, "-left", "-right")
     left_store, right_store = f"{stores}-left", f"{stores}-right"
     left_topic, right_topic = (left_store, right_store) if name else (None, None)
-    if name is None:
-        graph.take_note(reads, kind, f'name="{stores}"', left_store, right_store)
     left_parent = _arrivals(left.stream, key_serde, left_values, left_topic)
     right_parent = _arrivals(right.stream, key_serde, right_values, right_topic)
     # Each node takes a number even if it is named, as in Kafka Streams: so a name changes no other node's.

@@ -42,11 +42,12 @@ from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid
 from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import (
+    PROCESSOR,
     GivenWindows,
+    MadeOf,
     StreamTimePlan,
     SubtopologyPlan,
     TopologyPlan,
-    UnnamedStore,
 )
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
@@ -73,7 +74,7 @@ class Topology:
     :param grouper_site: line that gave it to the builder.
     :param written_as: every topic that may be written, by its name for processors; None if topics keep their
         names. Sinks have the real names.
-    :param unnamed: store -> what it is; of stores that the user gave no name.
+    :param made_of: store -> what it is made of; of those that operators of the DSL keep.
     """
 
     nodes: tuple[Node, ...]
@@ -82,7 +83,7 @@ class Topology:
     partition_grouper: PartitionGrouper = field(default_factory=EqualIds)
     grouper_site: CallSite | None = None
     written_as: Mapping[str, str] | None = None
-    unnamed: Mapping[str, UnnamedStore] = field(default_factory=dict)
+    made_of: Mapping[str, MadeOf] = field(default_factory=dict)
 
     def subtopologies(self) -> tuple[Subtopology, ...]:
         """Return the connected components, by id: numbered in build order of their first node.
@@ -366,13 +367,17 @@ class Topology:
                 self.real_topic(topic, application_id): size for topic, size in key_suffixes(sub).items()
             },
             stream_time=stream_time,
-            unnamed={
-                self.changelog_topic(store.name, application_id): self.unnamed[store.name]
+            made_of={
+                store.name: self.made_of.get(store.name) or _of_processors(store)
                 for store in sub.stores
-                if store.logged and store.name in self.unnamed
+                if not isinstance(store, RetryStoreSpec)
             },
             calling=tuple(node.name for node in sub.nodes if options_of(node) is not None),
         )
+
+
+def _of_processors(store: StoreSpec) -> MadeOf:
+    return MadeOf(kind=PROCESSOR, reads=(), name=store.name, by="spec", named=True)
 
 
 def _node_facts(node: Node) -> list[Any]:

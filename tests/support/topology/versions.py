@@ -299,7 +299,7 @@ def _with_name(draw: random.Random, line: Line) -> Line:
     name = f"n{line.number}-{draw.randrange(1_000_000)}"
     unnamed = [at for at, (_, known) in enumerate(line.steps) if not known]
     chosen = draw.choice([*NAMED, "step", "step", "store", "pin", "pin"])
-    pins = [store.pin for store in topology([line]).unnamed.values()]
+    pins = [made.pin() for made in topology([line]).made_of.values() if not made.named]
     if chosen == "pin" and pins and not line.named("operator"):
         option, _, name = pins[-1].strip('"').partition('="')
         if option == "store" and line.operator != "table" and not line.operator.startswith("look"):
@@ -315,3 +315,46 @@ def _with_name(draw: random.Random, line: Line) -> Line:
         return replace(line, steps=tuple(steps))
     what = chosen if chosen in NAMED else "sink"
     return replace(line, names=(*((w, n) for w, n in line.names if w != what), (what, name)))
+
+
+def with_own_name(draw: random.Random, line: Line) -> Line:
+    """Give the store, or the join, of a line a name of the user's, or another one, if it can have one."""
+    kind, name = line.operator.partition("-")[0], f"s{line.number}-{draw.randrange(1_000_000)}"
+    if kind in ("within", "rekeyed", "foreign"):
+        return replace(line, names=(*((w, n) for w, n in line.names if w != "operator"), ("operator", name)))
+    return line if kind in ("nothing", "look", "table") else replace(line, store=name)
+
+
+def without_own_name(line: Line) -> Line:
+    """Take the name of its store, or of its join, from a line."""
+    return replace(line, names=tuple((w, n) for w, n in line.names if w != "operator"), store="")
+
+
+def with_names_of(line: Line, other: Line) -> Line:
+    """Give a line the names of the store and of the join that another one has."""
+    own = without_own_name(line)
+    named = tuple((w, n) for w, n in other.names if w == "operator")
+    return replace(own, names=(*own.names, *named), store=other.store)
+
+
+def renamed(draw: random.Random, lines: Sequence[Line]) -> tuple[str, list[Line]]:
+    """Draw one change of lines that have names: one is renamed, or loses its name, two exchange theirs, or
+    one of the changes of :func:`changed`.
+
+    :return: which, and the lines then.
+    """
+    found = [*lines]
+    kind = draw.choice(("rename", "rename", "lose", "exchange", "other", "other"))
+    at = draw.randrange(len(found))
+    alike = [n for n, each in enumerate(found) if n != at and bool(each.store) == bool(found[at].store)]
+    if kind == "rename":
+        found[at] = with_own_name(draw, found[at])
+    elif kind == "lose":
+        found[at] = without_own_name(found[at])
+    elif kind == "exchange" and alike:
+        other = draw.choice(alike)
+        one, two = found[at], found[other]
+        found[at], found[other] = with_names_of(one, two), with_names_of(two, one)
+    else:
+        return changed(draw, found)
+    return kind, found

@@ -24,6 +24,7 @@ from airflow_kstreams.streams.kstream.arguments import (
 )
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
+from airflow_kstreams.streams.kstream.lasting_names import Reads
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import (
     TableTransformValues,
@@ -47,7 +48,7 @@ def filtered(
     :raises TopologyError: as :func:`derived_spec`.
     """
     call = "filter" if passing else "filter_not"
-    spec = derived_spec(table, table.serdes, store, None, call)
+    spec = derived_spec(table, table.serdes, store, None, call, table.reads)
     operator = table_filter(predicate, table.node, spec, passing=passing, versioned=table.versioned)
     return derived(table, call, operator, spec, table.serdes, name)
 
@@ -69,7 +70,7 @@ def with_values_mapped(
     call = "map_values"
     with_key = KEY in declared_beside(call, (KEY,), mapper=mapper)
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
-    spec = derived_spec(table, serdes, store, value_serde, call)
+    spec = derived_spec(table, serdes, store, value_serde, call, table.reads)
     operator = table_map_values(mapper, table.node, spec, with_key=with_key)
     return derived(table, call, operator, spec, serdes, name)
 
@@ -99,7 +100,7 @@ def with_values_transformed(
             table.graph.topology.add_state_store(each)
     names = tuple(each if isinstance(each, str) else each.name for each in stores)
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
-    spec = derived_spec(table, serdes, store, value_serde, call)
+    spec = derived_spec(table, serdes, store, value_serde, call, table.reads)
     operator = TableTransformValues(
         definition=definition, stores_of_user=names, parent=table.node, store=spec
     )
@@ -128,12 +129,12 @@ def table_of(
         value_serde = value_serde or store.value_serde
     keys = graph.serde("key", key_serde, stream.serdes, call)
     values = graph.serde("value", value_serde, stream.serdes, call)
+    name_of_store = graph.store_name(store, stream.reads, "to-table", call)
     if isinstance(store, StoreSpec):
         check_table_store(store, call)
         check_table_keys(store, keys, call)
         spec = store
     else:
-        name_of_store = store or graph.store_name(stream.reads, "to-table", call)
         spec = StoreSpec(name=name_of_store, key_serde=keys, value_serde=values)
     if stream.key_changed:
         drop = DropNulls(keep_null_values=True)
@@ -146,12 +147,18 @@ def table_of(
 
 
 def derived_spec(
-    table: KnownTable, serdes: Serdes, store: StoreArgument, value_serde: Serde | None, call: str
+    table: KnownTable,
+    serdes: Serdes,
+    store: StoreArgument,
+    value_serde: Serde | None,
+    call: str,
+    reads: Reads,
 ) -> StoreSpec | None:
     """Return the spec of the store that a derived table is kept in; None if the user named none.
 
     :param serdes: the serdes of the derived table, where known.
     :param value_serde: serde of its values given by the user; None if there is none.
+    :param reads: topics that the derived table is made of.
     :raises TopologyError: a serde is missing or differs, or the store is of another kind.
     """
     check_store(store, call)
@@ -164,9 +171,10 @@ def derived_spec(
             fix="leave out store=",
         )
     keys = table.graph.serde("key", None, serdes, call)
+    name = table.graph.store_name(store, reads, f"{call.replace('_', '-')}-table", call)
     if not isinstance(store, StoreSpec):
         values = table.graph.serde("value", value_serde, serdes, call)
-        return StoreSpec(name=store, key_serde=keys, value_serde=values)
+        return StoreSpec(name=name, key_serde=keys, value_serde=values)
     check_table_store(store, call)
     check_table_keys(store, keys, call)
     check_table_values(store, value_serde, call)

@@ -150,12 +150,12 @@ def join_by_foreign_key(
         check_source_of_tables(table, call)
     left, right = left.latest(), right.latest()
     serdes = left.serdes.with_new_value(call).given(call, None, options.value_serde)
-    spec = derived_spec(left, serdes, options.store, options.value_serde, call)
+    reads, kind = (*left.reads, *right.reads), f"foreign-key-{call.replace('_', '-')}"
+    spec = derived_spec(left, serdes, options.store, options.value_serde, call, reads)
     check_name(options.name)
     keys = [graph.serde("key", None, table.serdes, call) for table in (left, right)]
     values = [graph.serde("value", None, table.serdes, call) for table in (left, right)]
-    reads, kind = (*left.reads, *right.reads), f"foreign-key-{call.replace('_', '-')}"
-    name = options.name or graph.lasting_name(reads, kind, call, option="name")
+    name = graph.join_name(options.name, reads, kind, call, "-subscriptions", "-copies")
     join = _Join(
         graph=graph,
         name=name,
@@ -166,8 +166,6 @@ def join_by_foreign_key(
         right_keys=keys[1],
         right_values=values[1],
     )
-    if options.name is None:
-        graph.take_note(reads, kind, f'name="{name}"', join.subscriptions, join.copies)
     subscriptions, copies = _subscribing(join, left, options.foreign_key)
     node, kept_in = _resolving(join, joiner, copies, _answering(join, right, subscriptions))
     known = Serdes(key=join.left_keys, value=serdes.value, value_lost=serdes.value_lost)

@@ -59,6 +59,7 @@ class GroupedEntries:
         check_serdes(call, value_serde=value_serde)
         check_store(store, call)
         keys = self.graph.serde("key", None, self.serdes, "group_by")
+        name = self.graph.store_name(store, self.reads, f"table-{call}", call)
         if isinstance(store, StoreSpec):
             check_store_kind(store, StoreSpec, call)
             check_table_keys(store, keys, call)
@@ -66,7 +67,7 @@ class GroupedEntries:
             return store
         inherited = self.serdes if call == "reduce" else None
         return StoreSpec(
-            name=store or self.graph.store_name(self.reads, f"table-{call}", call),
+            name=name,
             key_serde=keys,
             value_serde=self.graph.serde("value", value_serde, inherited, call),
         )

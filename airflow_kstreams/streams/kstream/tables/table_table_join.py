@@ -52,7 +52,7 @@ def join_tables(
         check_source_of_tables(table, call)
     left, right = left.latest(), right.latest()
     serdes = left.serdes.with_new_value(call).given(call, None, value_serde)
-    spec = derived_spec(left, serdes, store, value_serde, call)
+    spec = derived_spec(left, serdes, store, value_serde, call, (*left.reads, *right.reads))
     left_node = graph.node_name("KTABLE-JOINTHIS", name and f"{name}-join-this")
     right_node = graph.node_name("KTABLE-JOINOTHER", name and f"{name}-join-other")
     join = TablesJoin(

@@ -221,7 +221,8 @@ class StoredValues:
             f"{self._place(key)}: found a value of type {_type_name(value)} that {self._spec.value_serde!r} "
             "does not give back as it was: a later run would restore another value",
             fix=f"put what its serde gives back; or give the store a serde that keeps the types inside the "
-            f"value, {serde}, and if it has state already, another name, under which it begins empty",
+            f"value, {serde}, and if it has state already, another name, under which it begins empty once "
+            "that is given up, as begin says",
         )
 
     def error(self, key: bytes, what: str, error: Exception, value: Any = None) -> StoreSerdeError:
@@ -239,7 +240,7 @@ class StoredValues:
         return StoreSerdeError(
             f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: {_text_of(error, value)}",
             fix=f"give the {given}; if it has state of another format, that format's, or another name, under "
-            "which it begins empty",
+            "which it begins empty once that is given up, as begin says",
         )
 
     def _place(self, key: bytes) -> str:

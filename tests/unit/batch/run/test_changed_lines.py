@@ -10,11 +10,14 @@ import pytest
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams import (
+    KStream,
     KStreamBuilder,
+    Processor,
     SlidingWindow,
     StoreSpec,
     Topology,
     TumblingWindow,
+    VersionedStoreSpec,
     serdes,
 )
 from airflow_kstreams.streams.errors import TopologyError
@@ -58,7 +61,7 @@ def copied(topic: str) -> Line:
 class Scene:
     def __init__(self) -> None:
         self.kafka = InMemoryKafka()
-        for topic in ("a", "b", "a-b", "copies", "out", "a-out", "b-out", "a-b-out"):
+        for topic in ("a", "b", "t", "u", "a-b", "copies", "out", "a-out", "b-out", "a-b-out"):
             self.kafka.create_topic(topic)
         self.runs = self.read = 0
 
@@ -183,6 +186,264 @@ def test_join_that_got_a_name_is_refused_and_goes_on_with_the_pin(scene: Scene) 
     assert 'write name="a-b-join" where it is to go on' in refused.fix
     scene.run(joined(name="a-b-join"))
     assert scene.out("out") == [6]
+
+
+def summed(value: Any, other: Any) -> Any:
+    return (value or 0) + (other or 0)
+
+
+def looked_up(table: Callable[[KStreamBuilder], Any]) -> Line:
+    """Each record of ``b`` beside what a table holds."""
+    return lambda b: (
+        b.stream("b")
+        .left_join(table(b), lambda value, kept: [value, kept])
+        .send_to("out", value_serde=serdes.json())
+    )
+
+
+class Summing(Processor[Any, Any, Any, Any]):
+    def __init__(self, store: str) -> None:
+        self.store = store
+
+    def init(self, context: Any) -> None:
+        self.context, self.sums = context, context.state_store(self.store)
+
+    def process(self, record: Any) -> None:
+        total = summed(self.sums.get(record.key), record.value)
+        self.sums.put(record.key, total)
+        self.context.forward(record.key, total)
+
+
+def of_processors(spec: StoreSpec) -> Line:
+    return lambda b: (
+        b.stream("a")
+        .process(lambda: Summing(spec.name), spec)
+        .send_to("out", key_serde=serdes.string(), value_serde=serdes.json())
+    )
+
+
+def json_store(name: str) -> StoreSpec:
+    return StoreSpec(name=name, key_serde=serdes.string(), value_serde=serdes.json())
+
+
+def versions_of(name: str) -> VersionedStoreSpec:
+    return VersionedStoreSpec(
+        name=name, key_serde=serdes.string(), value_serde=serdes.json(), history_ms=100_000
+    )
+
+
+#: A line whose store has a name of the user's, what the error says to write, and what it gives of a 1 in
+#: ``a``, and in the next run a 2 in ``a`` and a 5 in ``b``.
+RENAMED: dict[str, tuple[Callable[[str], Line], str, Any]] = {
+    "fold": (lambda name: folded(store=name), 'store="old"', 3),
+    "fold with a spec": (lambda name: folded(store=json_store(name)), 'StoreSpec(name="old", ...)', 3),
+    "windows": (lambda name: windowed(store=name), 'store="old"', 2),
+    "table of a stream": (
+        lambda name: looked_up(lambda b: b.stream("t").to_table(store=name)),
+        'store="old"',
+        [5, 7],
+    ),
+    "table": (lambda name: looked_up(lambda b: b.table("t", store=name)), 'store="old"', [5, 7]),
+    "table of versions": (
+        lambda name: looked_up(lambda b: b.table("t", store=versions_of(name))),
+        'StoreSpec(name="old", ...)',
+        [5, 7],
+    ),
+    "derived table": (
+        lambda name: looked_up(lambda b: b.table("t").map_values(lambda v: -v, store=name)),
+        'store="old"',
+        [5, -7],
+    ),
+    "joined tables": (
+        lambda name: looked_up(lambda b: b.table("t").outer_join(b.table("u"), summed, store=name)),
+        'store="old"',
+        [5, 7],
+    ),
+    "fold of a table": (
+        lambda name: looked_up(lambda b: b.table("t").group_by(lambda k, v: (k, v)).count(store=name)),
+        'store="old"',
+        [5, 1],
+    ),
+    "join": (lambda name: joined(name=name), 'name="old"', 6),
+    "join by foreign key": (
+        lambda name: looked_up(
+            lambda b: (
+                b.table("t")
+                .left_join(b.table("u"), summed, foreign_key=lambda k, v: k, name=name)
+                .map_values(lambda v: v, value_serde=serdes.json())
+            )
+        ),
+        'name="old"',
+        [5, 7],
+    ),
+    "processor": (lambda name: of_processors(json_store(name)), 'StoreSpec(name="old", ...)', 3),
+}
+
+
+@pytest.mark.parametrize("kind", [*RENAMED])
+def test_renamed_store_is_refused_and_goes_on_under_the_name_of_before(scene: Scene, kind: str) -> None:
+    line, pin, expected = RENAMED[kind]
+    scene.send("a", b"1")
+    scene.send("t", b"7")
+    scene.run(line("old"))
+    scene.send("a", b"2", at=5_000)
+    scene.send("b", b"5", at=1_001)
+    refused = scene.refused(line("new"))
+    assert "has state in app-old" in refused.cause
+    assert "would begin empty with 'new" in refused.cause
+    assert f"to go on with the state, write {pin} where it is to go on; or" in refused.fix
+    scene.run(line("old"))
+    assert scene.out("out")[-1] == expected
+
+
+@pytest.mark.parametrize("kind", [*RENAMED])
+def test_renamed_store_begins_empty_when_its_state_was_given_up(scene: Scene, kind: str) -> None:
+    line, _, expected = RENAMED[kind]
+    scene.send("a", b"1")
+    scene.send("t", b"7")
+    scene.run(line("old"), counted("b", store="others"))
+    scene.send("a", b"2", at=5_000)
+    scene.send("b", b"5", at=1_001)
+    accept_in_memory(scene.refused(line("new"), counted("b", store="others")), scene.kafka)
+    scene.run(line("new"), counted("b", store="others"))
+    assert scene.out("out")[-1:] != [expected]
+
+
+def test_state_of_other_stores_goes_on_when_one_is_given_up(scene: Scene) -> None:
+    for topic in "ab":
+        scene.send(topic)
+    scene.run(counted("a", store="old"), counted("b", store="others"))
+    for topic in "ab":
+        scene.send(topic)
+    lines = counted("a", store="new"), counted("b", store="others")
+    accept_in_memory(scene.refused(*lines), scene.kafka)
+    scene.run(*lines)
+    assert (scene.out("a-out"), scene.out("b-out")) == ([1, 1], [1, 2])
+
+
+def test_store_that_loses_its_name_is_refused_and_goes_on_with_it(scene: Scene) -> None:
+    scene.send("a")
+    scene.run(counted("a", store="mine"))
+    scene.send("a")
+    refused = scene.refused(counted("a"))
+    assert "app-mine-changelog (count of a)" in refused.cause
+    assert 'write store="mine" where it is to go on' in refused.fix
+    scene.run(counted("a", store="mine"))
+    assert scene.out("a-out") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (lambda b: counted_in(b.stream("a").filter(taken).peek(taken).map_values(lambda v: v)), 2),
+        (lambda b: counted_in(b.stream("a").merge(b.stream("b"))), 3),
+        (lambda b: counted_in(b.stream("b")), 2),
+        (lambda b: counted_in(b.stream("a").through("copies")), 2),
+    ],
+    ids=["steps", "a second topic", "another topic", "behind a topic"],
+)
+def test_line_that_changed_under_the_users_name_goes_on(scene: Scene, changed: Line, expected: int) -> None:
+    scene.send("a")
+    scene.run(lambda b: counted_in(b.stream("a")))
+    for topic in "ab":
+        scene.send(topic)
+    scene.run(changed, lambda b: b.stream("a").peek(taken))
+    assert scene.out("out") == [1, expected]
+
+
+def counted_in(stream: KStream[Any, Any]) -> None:
+    counts = stream.group_by_key().count(store="mine").to_stream()
+    counts.send_to("out", value_serde=serdes.json())
+
+
+def test_store_that_was_never_written_may_be_renamed(scene: Scene) -> None:
+    scene.send("a")
+    lines = copied("a"), counted("b", store="old")
+    scene.run(*lines)
+    scene.send("b")
+    assert scene.run(copied("a"), counted("b", store="new")).warnings == ()
+    assert scene.out("b-out") == [1]
+
+
+def test_topic_of_a_global_table_may_be_any(scene: Scene) -> None:
+    def line(topic: str) -> Line:
+        return lambda b: (
+            b.stream("a")
+            .left_join(b.global_table(topic), lambda v, kept: [v, kept], key=lambda k, v: k)
+            .send_to("out", value_serde=serdes.json())
+        )
+
+    scene.send("t", b"7")
+    scene.send("u", b"8")
+    scene.send("a")
+    scene.run(line("t"))
+    scene.send("a")
+    scene.run(line("u"))
+    assert scene.out("out") == [[1, 7], [1, 8]]
+
+
+@pytest.mark.remedy("state_left.refuse_exchanged")
+def test_exchanged_names_are_refused_and_each_goes_on_under_its_own(scene: Scene) -> None:
+    lines = counted("a", store="one"), counted("b", store="two")
+    for topic in "aab":
+        scene.send(topic)
+    scene.run(*lines)
+    for topic in "ab":
+        scene.send(topic)
+    refused = scene.refused(counted("a", store="two"), counted("b", store="one"))
+    assert (
+        "app-two-changelog (count of b) as count of a, whose state is in app-one-changelog" in refused.cause
+    )
+    assert 'write store="one" for the count of a and store="two" for the count of b; or' in refused.fix
+    scene.run(*lines)
+    assert (scene.out("a-out"), scene.out("b-out")) == ([2, 3], [1, 2])
+
+
+@pytest.mark.remedy("state_left.refuse_exchanged")
+def test_exchanged_names_begin_empty_when_their_states_were_given_up(scene: Scene) -> None:
+    for topic in "aab":
+        scene.send(topic)
+    scene.run(counted("a", store="one"), counted("b", store="two"))
+    for topic in "ab":
+        scene.send(topic)
+    lines = counted("a", store="two"), counted("b", store="one")
+    accept_in_memory(scene.refused(*lines), scene.kafka)
+    scene.run(*lines)
+    assert (scene.out("a-out"), scene.out("b-out")) == ([2, 1], [1, 1])
+
+
+def test_name_of_a_line_that_was_taken_out_is_not_that_of_another(scene: Scene) -> None:
+    for topic in "ab":
+        scene.send(topic)
+    scene.run(counted("a", store="one"), counted("b", store="two"))
+    scene.send("a")
+    refused = scene.refused(counted("a", store="two"), copied("b"))
+    assert (
+        "app-two-changelog (count of b) as count of a, whose state is in app-one-changelog" in refused.cause
+    )
+
+
+def test_join_whose_sides_are_exchanged_under_its_name_is_refused(scene: Scene) -> None:
+    def other_way_round(b: KStreamBuilder) -> None:
+        left, right = (b.stream(topic).with_window(WINDOW) for topic in "ba")
+        left.join(right, summed, name="mine").send_to("out", value_serde=serdes.json())
+
+    scene.send("a", b"1")
+    scene.run(joined(name="mine"))
+    scene.send("b", b"5")
+    refused = scene.refused(other_way_round)
+    assert "made as join of a, b, and its topology would read it as join of b, a" in refused.cause
+    accept_in_memory(refused, scene.kafka)
+
+
+def test_line_is_taken_out_with_a_warning_when_its_store_was_named(scene: Scene) -> None:
+    scene.send("a")
+    scene.send("b")
+    scene.run(of_processors(json_store("sums")), counted("b", store="mine"))
+    scene.send("a")
+    warnings = scene.run(copied("a")).warnings
+    assert any("app-mine-changelog holds state (count of b)" in each for each in warnings)
+    assert any("app-sums-changelog holds state (store of a processor)" in each for each in warnings)
 
 
 @pytest.mark.remedy("state_left.refuse_left_behind")

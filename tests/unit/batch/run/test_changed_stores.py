@@ -75,20 +75,12 @@ def accept(error: TopologyError, kafka: InMemoryKafka) -> list[str]:
     return [" ".join(command) for command in accept_in_memory(error, kafka)]
 
 
-away = pytest.mark.parametrize(
-    "without", [topology(counted=False), topology(logged=False)], ids=["not in the topology", "not logged"]
-)
-
-
-@away
 @pytest.mark.remedy("state_left.refuse_returned")
-def test_store_that_was_away_is_refused_and_begins_empty_after_the_command(
-    kafka: InMemoryKafka, without: Topology
-) -> None:
+def test_store_that_was_away_is_refused_and_begins_empty_after_the_command(kafka: InMemoryKafka) -> None:
     publish(kafka, "a", "a")
     app(kafka, topology()).run("run-1")
     publish(kafka, "a")
-    app(kafka, without).run("run-2")
+    app(kafka, topology(counted=False)).run("run-2")
     before = len(counts(kafka))
     publish(kafka, "a")
     back = app(kafka, topology())
@@ -104,6 +96,33 @@ def test_store_that_was_away_is_refused_and_begins_empty_after_the_command(
     publish(kafka, "a")
     back.run("run-4")
     assert counts(kafka)[before:] == [1, 2]
+
+
+@pytest.mark.remedy("state_left.refuse_left_behind")
+def test_store_that_is_not_logged_any_more_is_refused_and_goes_on_when_it_is(kafka: InMemoryKafka) -> None:
+    publish(kafka, "a", "a")
+    app(kafka, topology()).run("run-1")
+    publish(kafka, "a")
+    error = refused(app(kafka, topology(logged=False)), "run-2")
+    assert f"has state in {CHANGELOG} (count of in)" in error.cause
+    assert "would begin empty with 'counts'" in error.cause
+    assert "to go on with the state, write logged=True where it is to go on" in error.fix
+    app(kafka, topology()).run("run-2")
+    assert counts(kafka) == [2, 3]
+
+
+def test_store_without_changelog_begins_empty_in_every_run_once_its_state_is_given_up(
+    kafka: InMemoryKafka,
+) -> None:
+    publish(kafka, "a", "a")
+    app(kafka, topology()).run("run-1")
+    publish(kafka, "a")
+    assert accept(refused(app(kafka, topology(logged=False)), "run-2"), kafka) == [GIVE_UP]
+    for run in (2, 3):
+        app(kafka, topology(logged=False)).run(f"run-{run}")
+        publish(kafka, "a")
+    app(kafka, topology()).run("run-4")
+    assert counts(kafka) == [2, 1, 1, 1]
 
 
 def behind_a_topic_of_the_users(*, counted: bool = True) -> Topology:

@@ -23,6 +23,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.kstream.lasting_names import lasting_name
+from airflow_kstreams.streams.plan import MadeOf
 from airflow_kstreams.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.promise("lines-keep-their-state")
@@ -192,9 +193,10 @@ def test_name_stays_when_other_lines_come_before(line: str) -> None:
 def test_plan_says_which_stores_the_user_gave_no_name_and_how_to_give_it(line: str) -> None:
     make, names = NAMES[line]
     topology = topology_of(make)
-    unnamed = {topic for sub in topology.plan("app").subtopologies for topic in sub.unnamed}
-    expected = {name for name in names if name.endswith("-changelog")}
-    assert unnamed == {f"app-{name}" for name in expected}
+    made_of = {name: made for sub in topology.plan("app").subtopologies for name, made in sub.made_of.items()}
+    assert {f"{store}-changelog" for store in made_of} == {n for n in names if n.endswith("-changelog")}
+    assert not any(made.named for made in made_of.values())
+    assert all(store.startswith(made.name) for store, made in made_of.items())
 
 
 @pytest.mark.parametrize(
@@ -335,4 +337,4 @@ def test_spec_names_a_store_too() -> None:
     spec = StoreSpec(name="mine", key_serde=serdes.string(), value_serde=serdes.int64())
     builder.stream("orders").group_by_key().count(store=spec)
     (sub,) = builder.build().plan("app").subtopologies
-    assert sub.unnamed == {}
+    assert sub.made_of == {"mine": MadeOf("count", ("orders",), "mine", "spec", named=True)}

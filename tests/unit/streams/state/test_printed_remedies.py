@@ -135,7 +135,10 @@ def test_store_begins_empty_when_it_has_another_name_as_the_error_says() -> None
     scene.send(2, 3)
     with pytest.raises(KStreamsError) as refused:
         scene.run(listing(tuple))
-    assert "under which it begins empty" in refused.value.fix
+    assert "under which it begins empty once that is given up, as begin says" in refused.value.fix
+    with pytest.raises(TopologyError, match="has state in app-kept-changelog") as left:
+        scene.run(listing(tuple, TUPLES, store="tuples"))
+    accept_in_memory(left.value, scene.kafka)
     assert scene.run(listing(tuple, TUPLES, store="tuples")) == [b"[1]", b"[2]", b"[2,3]"]
 
 
