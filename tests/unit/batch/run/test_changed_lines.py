@@ -347,7 +347,7 @@ def test_line_that_changed_under_the_users_name_goes_on(scene: Scene, changed: L
     scene.run(lambda b: counted_in(b.stream("a")))
     for topic in "ab":
         scene.send(topic)
-    scene.run(changed, lambda b: b.stream("a").peek(taken))
+    scene.run(changed, lambda b: b.stream("a").foreach(taken))
     assert scene.out("out") == [1, expected]
 
 
