@@ -34,9 +34,10 @@ def get_provider_info() -> dict[str, Any]:
                 "options": {
                     "allowed_client_settings": {
                         "description": "Settings of the Kafka client that run code (they load libraries, "
-                        "start commands or call Python functions) and that connections may hold all the "
-                        "same: names with commas between, or a JSON object of names and the one value that "
-                        "is allowed. Empty allows none.",
+                        "start commands or call Python functions), or that send local files or the "
+                        "machine's identity to servers, and that connections may hold all the same: names "
+                        "with commas between, or a JSON object of names and the one value that is allowed. "
+                        "Empty allows none.",
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": '{"sasl.kerberos.kinit.cmd": "kinit -k -t /etc/kafka.keytab airflow"}',

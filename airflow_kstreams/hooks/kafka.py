@@ -4,9 +4,9 @@ The connection is of the existing type ``kafka``: its extra holds the client set
 Where the extra lacks them, ``bootstrap.servers`` is host and port, and ``sasl.username`` and
 ``sasl.password`` are login and password. No connection type is registered here.
 
-A user who may edit the connection must not thereby run code in Airflow, so settings that run code are refused
-unless the deployment's option ``[kstreams] allowed_client_settings`` allows them. No local variable holds the
-connection object, because its ``repr`` shows its secrets.
+A user who may edit the connection must not thereby run code in Airflow or read its files, so settings that do
+are refused unless the deployment's option ``[kstreams] allowed_client_settings`` allows them. No local
+variable holds the connection object, because its ``repr`` shows its secrets.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def checked_settings(settings: Mapping[str, Any], *, conn_id: str) -> dict[str, 
 
 
 def allowed_settings() -> AllowedSettings:
-    """Return the settings that run code and that the deployment's administrator allows.
+    """Return the settings that run code or send files and that the deployment's administrator allows.
 
     :raises ConfigError: the option is not a list of settings.
     """
@@ -107,10 +107,10 @@ def allowed_settings() -> AllowedSettings:
 
 
 def secrets_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the secret values among client settings, for masking."""
-    from airflow_kstreams.kafka.configuration.secrets import is_secret
+    """Return the secret values among client settings, with their parts and other forms, for masking."""
+    from airflow_kstreams.kafka.configuration.secrets import secret_values
 
-    return [str(value) for name, value in config.items() if value and is_secret(name)]
+    return secret_values(config)
 
 
 def undefined_connection(conn_id: str) -> ConfigError:

@@ -27,6 +27,7 @@ from dev.reference_pages.settings_page import (
     client_defaults,
     owned_by_engine,
     running_code,
+    sending,
 )
 
 #: Where the pages are.
@@ -101,6 +102,7 @@ class Reference:
             settings=application_settings(),
             owned=owned_by_engine(self._package),
             running_code=running_code(self._package),
+            sending=sending(self._package),
             client_defaults=client_defaults(self._package),
         )
 

@@ -69,6 +69,13 @@ def running_code(package: griffe.Module) -> Sequence[str]:
     return tuple(ast.literal_eval(str(_constant(package, "configuration.code_settings.RUNS_CODE").value)))
 
 
+def sending(package: griffe.Module) -> Sequence[str]:
+    """Return the client settings that are refused, unless an administrator allows them, because they send
+    what is the machine's own.
+    """
+    return tuple(ast.literal_eval(str(_constant(package, "configuration.code_settings.SENDS").value)))
+
+
 def client_defaults(package: griffe.Module) -> list[ClientDefaults]:
     """Return what readers and writers are given unless the user says otherwise."""
     found: list[ClientDefaults] = []

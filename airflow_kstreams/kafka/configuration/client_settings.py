@@ -42,6 +42,9 @@ ENGINE_OWNED: Mapping[str, str] = {
     "first.run.offsets for the first run",
     "acks": "it is always all; set the application setting processing.guarantee",
     "request.required.acks": "it is always all; set the application setting processing.guarantee",
+    "offset.store.method": "offsets are committed to Kafka with the results; remove it",
+    "offset.store.path": "offsets are committed to Kafka with the results; remove it",
+    "offset.store.sync.interval.ms": "offsets are committed to Kafka with the results; remove it",
     "partitioner": "it is always murmur2_random, as in Java's producer; choose another key instead",
     "delivery.report.only.error": "the engine reads delivery reports itself; remove it",
     "allow.auto.create.topics": "topics are created explicitly, by begin or by you; remove it",
@@ -60,10 +63,11 @@ def check_client_settings(
     """Check client settings given by the user.
 
     :param config: librdkafka name -> value; numbers and booleans are turned into text.
-    :param allowed: allowed settings that run code; those that the environment allows unless given.
+    :param allowed: allowed ones of the settings that run code or send files; those that the environment
+        allows unless given.
     :return: the settings as text, those of the schema registry included; secret values as ``Secret``.
     :raises ConfigError: ``bootstrap.servers`` is missing, or a setting is unknown, Java's, owned by the
-        engine, runs code, or has a value that the client refuses.
+        engine, runs code, sends what is the machine's, or has a value that the client refuses.
     """
     (allowed or AllowedSettings.of_environment()).check(config)
     checked = sealed({name: _as_text(name, value) for name, value in sealed(config).items()})
@@ -123,6 +127,8 @@ def _ask_client(config: Mapping[str, str]) -> None:
         Producer({**{n: v for n, v in config.items() if n != TOKEN_CALLBACK}, _SENTINEL: ""})
     except KafkaException as error:
         reason = without_secrets(error.args[0].str(), config)
+    except (ValueError, ImportError) as error:  # of what the client adds in Python
+        reason = without_secrets(str(error), config)
     match = _UNKNOWN.search(reason)
     if match and match["name"] == _SENTINEL:
         return

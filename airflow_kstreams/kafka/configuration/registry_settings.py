@@ -71,6 +71,8 @@ def url_fault(url: str) -> str | None:
             return "is no URL of a schema registry"
         if "@" in split.netloc:
             return "holds credentials"
+        if split.query or split.fragment:
+            return "holds more than an address"
     return None
 
 

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.kafka.configuration.client_settings import check_client_settings
+from airflow_kstreams.kafka.configuration.client_settings import ENGINE_OWNED, check_client_settings
 from airflow_kstreams.kafka.configuration.code_settings import (
     ALLOWED_VARIABLE,
     RUNS_CODE,
+    SENDS,
     AllowedSettings,
     with_callback,
 )
+from airflow_kstreams.kafka.configuration.known_settings import KNOWN_SETTINGS, REGISTRY_SETTINGS
 from airflow_kstreams.streams.errors import ConfigError
 
 pytestmark = pytest.mark.promise("settings-that-run-code-are-refused", "drivers-list-holds")
@@ -39,6 +42,104 @@ def token(_: str) -> tuple[str, float]:
 def test_setting_is_refused_when_the_clients_manual_says_that_it_loads_or_runs_something(name: str) -> None:
     with pytest.raises(ConfigError, match="runs code"):
         check_client_settings({**BROKER, name: "canary"})
+
+
+AZURE, CLOUD = (
+    "sasl.oauthbearer.metadata.authentication.type",
+    "schema.registry.bearer.auth.credentials.source",
+)
+#: From the manuals of librdkafka and of the registry's client: each setting that names a file, a folder, a
+#: program, an address or a source of identity, and whether it is refused.
+DECIDED = {
+    "bootstrap.servers": "data",
+    "metadata.broker.list": "data",
+    "https.ca.location": "data",
+    "offset.store.method": "owned",
+    "offset.store.path": "owned",
+    "offset.store.sync.interval.ms": "owned",
+    "plugin.library.paths": "refused",
+    "sasl.kerberos.keytab": "data",
+    "sasl.kerberos.kinit.cmd": "refused",
+    "sasl.oauthbearer.assertion.file": "refused",
+    "sasl.oauthbearer.assertion.jwt.template.file": "refused",
+    "sasl.oauthbearer.assertion.private.key.file": "refused",
+    AZURE: "refused",
+    "sasl.oauthbearer.token.endpoint.url": "refused",
+    "ssl.ca.location": "data",
+    "ssl.ca.certificate.stores": "data",
+    "ssl.certificate.location": "data",
+    "ssl.crl.location": "data",
+    "ssl.endpoint.identification.algorithm": "data",
+    "ssl.engine.id": "refused",
+    "ssl.engine.location": "refused",
+    "ssl.key.location": "data",
+    "ssl.keystore.location": "data",
+    "ssl.keystore.password": "data",
+    "ssl.providers": "refused",
+    CLOUD: "refused",
+    "schema.registry.url": "data",
+    "schema.registry.proxy": "data",
+    "schema.registry.bearer.auth.issuer.endpoint.url": "refused",
+    "schema.registry.bearer.auth.issuer.endpoint.query": "data",
+    "schema.registry.ssl.ca.location": "data",
+    "schema.registry.ssl.certificate.location": "data",
+    "schema.registry.ssl.key.location": "data",
+}
+_NAMES_SOMETHING = re.compile(
+    r"location|path|\bfile|url|\bcmd|librar|engine|provider|keytab|endpoint|authentication|source|store|proxy|servers"
+    r"|broker\.list"
+)
+
+
+@pytest.mark.promise("settings-that-send-files-are-refused")
+def test_every_setting_that_names_something_of_the_machine_is_decided() -> None:
+    registry = (f"schema.registry.{name}" for kind in REGISTRY_SETTINGS.values() for name in kind)
+    found = {name for name in (*KNOWN_SETTINGS, *registry) if _NAMES_SOMETHING.search(name)}
+    assert found - {"enable.auto.offset.store"} == DECIDED.keys()
+    refused = {name for name, decided in DECIDED.items() if decided == "refused"}
+    assert refused == {*RUNS_CODE, *SENDS} - {"oauth_cb"}
+    assert {name for name, decided in DECIDED.items() if decided == "owned"} <= ENGINE_OWNED.keys()
+
+
+@pytest.mark.promise("settings-that-send-files-are-refused")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sasl.oauthbearer.assertion.file", "/etc/canary"),
+        ("sasl.oauthbearer.assertion.jwt.template.file", "/etc/canary"),
+        ("sasl.oauthbearer.assertion.private.key.file", "/etc/canary"),
+        (AZURE, "azure_imds"),
+        ("sasl.oauthbearer.token.endpoint.url", "http://169.254.169.254/canary"),
+        (CLOUD, "OAUTHBEARER_AZURE_IMDS"),
+        ("schema.registry.bearer.auth.issuer.endpoint.url", "http://169.254.169.254/canary"),
+    ],
+)
+def test_setting_is_refused_when_the_clients_manual_says_that_it_sends_what_is_the_machines(
+    name: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"'{re.escape(name)}' (sends|signs) .* and is refused") as caught:
+        check_client_settings({**BROKER, name: value})
+    assert "canary" not in str(caught.value)
+    assert "[kstreams] allowed_client_settings" in caught.value.fix
+    for allowed in (name, json.dumps({name: value})):
+        assert check_client_settings({**BROKER, name: value}, allowed=AllowedSettings.parse(allowed))
+
+
+@pytest.mark.promise("settings-that-send-files-are-refused")
+def test_identity_of_the_machine_is_refused_when_a_package_of_the_client_would_send_it() -> None:
+    wanted = {**BROKER, AZURE: "aws_iam", "sasl.mechanism": "OAUTHBEARER"}
+    with pytest.raises(ConfigError, match="sends a token that this machine's cloud gives it and is refused"):
+        check_client_settings(wanted)
+    with pytest.raises(ConfigError, match="the Kafka client refuses a setting"):
+        check_client_settings(wanted, allowed=AllowedSettings.parse(AZURE))
+
+
+@pytest.mark.promise("settings-that-send-files-are-refused")
+@pytest.mark.parametrize(
+    ("name", "value"), [(AZURE, "none"), (CLOUD, "STATIC_TOKEN"), (CLOUD, "OAUTHBEARER")]
+)
+def test_setting_is_taken_when_its_value_sends_nothing_of_the_machines(name: str, value: str) -> None:
+    assert check_client_settings({**BROKER, name: value})[name] == value
 
 
 @pytest.mark.parametrize("name", RUNS_CODE)

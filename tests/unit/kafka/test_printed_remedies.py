@@ -45,6 +45,11 @@ TAKEN = [
     ),
     walked("code_settings.AllowedSettings._check_allowed", {**HERE, "plugin.library.paths": "x"}, HERE),
     walked(
+        "code_settings.AllowedSettings._check_allowed",
+        {**HERE, "sasl.oauthbearer.assertion.file": "/etc/hostname"},
+        HERE,
+    ),
+    walked(
         "registry_settings.registry_settings: {nearest}",
         {**HERE, "schema.registry.urls": "http://here:8081"},
         {**HERE, "schema.registry.url": "http://here:8081"},

@@ -47,6 +47,8 @@ def test_setting_is_refused_when_it_is_no_whole_number(value: str) -> None:
         ("http://a:8081,b:8081", "is no URL"),
         ("https://alice:canary@registry", "holds credentials"),
         ("https://a,https://alice:canary@b", "holds credentials"),
+        ("https://a?key=canary", "holds more than an address"),
+        ("https://a#canary", "holds more than an address"),
     ],
 )
 def test_url_is_refused_and_not_shown_when_it_is_none_or_holds_credentials(url: str, fault: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import logging
@@ -10,17 +11,18 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from airflow.sdk import Connection
 from rich.console import Console
 from rich.traceback import Traceback
 
-from airflow_kstreams.hooks.kafka import checked_settings, settings_in
+from airflow_kstreams.hooks.kafka import checked_settings, secrets_of, settings_in
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.kafka.configuration.client_settings import check_client_settings
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
-from airflow_kstreams.kafka.configuration.secrets import Secret, is_secret, sealed
+from airflow_kstreams.kafka.configuration.secrets import Secret, is_secret, redact, sealed, without_secrets
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.spark.executor.machine_files import load_client_config
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
@@ -69,6 +71,70 @@ def test_value_has_no_repr_when_the_setting_is_secret(name: str) -> None:
 @pytest.mark.parametrize("name", ["sasl.oauthbearer.token.endpoint.url", "sasl.username", "ssl.ca.location"])
 def test_value_is_shown_when_the_setting_is_no_secret(name: str) -> None:
     assert not is_secret(name)
+
+
+URL_SETTINGS = (
+    "sasl.oauthbearer.token.endpoint.url",
+    "schema.registry.bearer.auth.issuer.endpoint.url",
+    "schema.registry.proxy",
+    "bootstrap.servers",
+    "client.id",
+)
+HIDING_URLS = (
+    "https://canary-user:canary-word@login.example:8443/token?key=canary-key&x=1",
+    "https://canary-user@login.example/token",
+    "https://login.example/token?canary-query",
+    "https://canary:canary/canary?canary@login.example/token",
+    "https://a.example, https://canary-user:canary-word@b.example",
+)
+
+
+@pytest.mark.parametrize("url", HIDING_URLS)
+@pytest.mark.parametrize("name", URL_SETTINGS)
+def test_user_password_and_query_are_hidden_when_a_setting_is_a_url(name: str, url: str) -> None:
+    config = sealed({name: url})
+    shown = f"{config!r} {redact(config)!r} {KafkaCluster.__name__}"
+    said = without_secrets(f"cannot resolve {url}: canary-word, key=canary-key, user canary-user", config)
+    assert "canary" not in shown
+    assert "https://" in redact({"x.url": url})["x.url"]
+    for part in ("canary-user", "canary-word", "canary-key", "canary-query"):
+        assert part not in said or part not in url
+    assert any("canary" in secret for secret in secrets_of(config))
+
+
+def test_url_is_shown_when_it_hides_nothing() -> None:
+    plain = {"sasl.oauthbearer.token.endpoint.url": "https://login.example/token"}
+    assert redact(sealed(plain)) == plain
+    assert "https://login.example/token" in repr(sealed(plain))
+    assert without_secrets("https://login.example/token", plain) == "https://login.example/token"
+
+
+@pytest.mark.parametrize("around", ["", "alice:", "x", "ab"])
+@pytest.mark.parametrize("secret", ["canary", "c@n/ry+w?rd", "pässwort"])
+def test_text_holds_no_secret_when_a_server_repeats_it_in_another_form(secret: str, around: str) -> None:
+    config = {"sasl.password": secret}
+    encoded = base64.b64encode(f"{around}{secret}".encode()).decode()
+    beside = base64.b64encode(f"{around}{secret}:more".encode()).decode()
+    url_safe = base64.urlsafe_b64encode(f"{around}{secret}".encode()).decode()
+    for form in (
+        secret,
+        encoded,
+        encoded.rstrip("="),
+        beside,
+        url_safe,
+        quote_plus(secret),
+        json.dumps(secret),
+    ):
+        said = without_secrets(f"refused: {form}", config)
+        assert "***" in said
+        assert form not in said
+
+
+def test_password_is_hidden_alone_when_the_setting_holds_name_and_password() -> None:
+    config = {"basic.auth.user.info": "alice:canary"}
+    assert without_secrets("no user alice with canary", config) == "no user alice with ***"
+    header = "Basic " + base64.b64encode(b"alice:canary").decode()
+    assert without_secrets(header, config) == "Basic ***"
 
 
 def test_text_is_itself_when_a_secret_is_used() -> None:
