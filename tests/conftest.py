@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import time
@@ -82,8 +83,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     proof = config.getoption("--prove")
-    kept = [item for item in items if (_is_long(item) or _draws(item) if proof else not _is_long(item))]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    kept, left = [], []
+    for item in items:
+        runs = _is_long(item) or _draws(item) if proof else not _is_long(item)
+        (kept if runs else left).append(item)
+    config.hook.pytest_deselected(items=left)
     items[:] = kept
 
 
@@ -97,6 +101,9 @@ def _draws(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    # Thousands of collected tests stay to the end: each full garbage collection would look at them again.
+    gc.collect()
+    gc.freeze()
     # A lane's complaint would be lost: the process that hands tests out hears what the lanes collected.
     if session.config.getoption("--all-suites") and not hasattr(session.config, "workerinput"):
         refuse_missing(item.nodeid for item in session.items)
