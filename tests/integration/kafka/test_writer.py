@@ -187,6 +187,43 @@ def test_timeout_is_refused_with_the_brokers_limit_named_until_it_is_lowered(mak
     writer.abort()
 
 
+@pytest.mark.remedy("delivery.of_transaction: nothing if a newer attempt runs")
+def test_what_the_broker_timed_out_is_committed_in_the_longer_timeout_that_the_error_asks_for(
+    cluster: KafkaCluster,
+    topic: str,
+    make_writer: MakeWriter,
+    consume_all: Consume,
+    wait_until: Callable[..., Any],
+) -> None:
+    admin = cluster.admin()
+
+    def in_transaction(writer: WriterPort, partition: int) -> None:
+        writer.begin()
+        writer.produce(topic, b"v", b"k", partition)
+        writer.flush()
+
+    def timed_out(partition: int) -> bool:
+        """Whether the marker of the abort is there."""
+        at = [TopicPartition(topic, partition)]
+        return admin.end_offsets(at, isolation="read_committed")[at[0]] == 2
+
+    late = make_writer(transaction_timeout_ms=1_000)
+    in_transaction(late, 0)
+    wait_until(lambda: timed_out(0), "the broker to abort the transaction")
+    with pytest.raises(TaskFencedError) as refused:
+        late.commit()
+    assert "raise transaction.timeout.ms" in refused.value.fix
+    mended, clock = (
+        make_writer(transaction_timeout_ms=60_000),
+        make_writer("clock", transaction_timeout_ms=1_000),
+    )
+    in_transaction(mended, 1)
+    in_transaction(clock, 2)
+    wait_until(lambda: timed_out(2), "as long as the broker waited before")
+    mended.commit()
+    assert [(row.partition, row.value) for row in consume_all(topic)] == [(1, b"v")]
+
+
 def test_keys_go_where_javas_partitioner_sends_them_when_no_partition_is_given(
     topic: str, make_writer: MakeWriter, consume_all: Consume
 ) -> None:

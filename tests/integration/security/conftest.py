@@ -27,8 +27,14 @@ def kafka_admin(secured_broker: SecuredBroker) -> AdminClient:
 
 
 @pytest.fixture
-def allow(kafka_admin: AdminClient) -> Iterator[Callable[[Iterable[Permission]], None]]:
-    """``allow(permissions)`` gives them to carol until the end of the test."""
+def acls(kafka_admin: AdminClient) -> Iterator[Acls]:
+    """Carol's permissions, which last until the end of the test."""
     acls = Acls(kafka_admin, principal="User:carol")
-    yield acls.allow
+    yield acls
     acls.withdraw()
+
+
+@pytest.fixture
+def allow(acls: Acls) -> Callable[[Iterable[Permission]], None]:
+    """``allow(permissions)`` gives them to carol until the end of the test."""
+    return acls.allow

@@ -14,10 +14,12 @@ from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.naming.permissions import Permission
+from airflow_kstreams.streams.naming.permissions import Operation, Permission
 from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.servers.secured import SecuredBroker
+from tests.support.kafka.access_control import Acls
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import execute, printed_commands
 
 pytestmark = pytest.mark.promise("each-missing-acl-is-named")
 
@@ -168,6 +170,39 @@ def test_run_fails_and_names_the_permission_when_it_alone_is_missing(
         in (error.fix)
     )
     assert not error.is_retriable
+
+
+@pytest.mark.remedy("errors.AccessDeniedError.__init__")
+def test_runs_pass_when_an_administrator_runs_each_command_that_is_printed(
+    secured_broker: SecuredBroker,
+    make: Callable[..., Application],
+    acls: Acls,
+    produce: Callable[..., None],
+    consume_all: Callable[..., list[Any]],
+) -> None:
+    application = make(stateful)
+    app = application.application_id
+    missing = {
+        (Operation.CREATE, f"{app}-sums-changelog"),
+        (Operation.READ, app),
+        (Operation.WRITE, f"{app}-"),
+    }
+    listed = permissions_of(application)
+    acls.allow(each for each in listed if (each.operation, each.name) not in missing)
+    produce(f"in-{app}", [("key", 1), ("key", 2)])
+
+    for number in range(len(missing)):
+        with pytest.raises(AccessDeniedError) as refused:
+            application.run("run-1", (0, number))
+        (command, _) = printed_commands(refused.value.fix)
+        assert secured_broker.scram_bootstrap in command
+        address = {secured_broker.scram_bootstrap: secured_broker.bootstrap}
+        execute([address.get(word, word) for word in command], secured_broker.bootstrap)
+        acls.given_elsewhere(1)
+        missing.remove((refused.value.permission.operation, refused.value.permission.name))
+
+    application.run("run-1", (0, len(listed)))
+    assert sorted(row.json() for row in consume_all(f"out-{app}")) == [1, 2]
 
 
 def reset(application: Application) -> None:

@@ -52,6 +52,11 @@ class Acls:
         self._given += len(bindings)
         self._await(self._given)
 
+    def given_elsewhere(self, number: int) -> None:
+        """Wait until the broker heeds permissions that another program gave."""
+        self._given += number
+        self._await(self._given)
+
     def withdraw(self) -> None:
         """Take every permission back."""
         for future in self._admin.delete_acls([self._filter()], request_timeout=_SECONDS).values():

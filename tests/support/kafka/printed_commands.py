@@ -22,6 +22,7 @@ _TOOLS = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
 }
 _COMMAND = re.compile(r"(?:kafka-[a-z-]+\.sh|airflow-kstreams) [^;()\n]+")
 
