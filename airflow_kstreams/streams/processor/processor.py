@@ -20,7 +20,7 @@ from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
 from airflow_kstreams.streams.processor.context import ProcessorContext
-from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, kept
+from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, is_unchanged, kept
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
@@ -231,8 +231,7 @@ class FixedKey:
                     fix="forward in process() alone, or use process(...), which may forward any key at any "
                     "moment",
                 )
-            own = self._key
-            if key is not own and (type(key) is not type(own) or key != own):
+            if not self._is_own(key):
                 raise TopologyError(
                     f"{self._where} forwards another key than that of {self._place()}, and process_values "
                     "keeps keys",
@@ -247,10 +246,22 @@ class FixedKey:
         try:
             return kept(key)
         except UncopyableError as error:
-            raise TopologyError(
-                f"{self._where}: {error}, and process_values compares each key with what is forwarded",
-                fix="give the class a __deepcopy__ and an __eq__, or use process(...)",
-            ) from error
+            raise self._incomparable(error) from error
+
+    def _is_own(self, key: Any) -> bool:
+        own = self._key
+        if key is own:
+            return True
+        try:
+            return is_unchanged(key, own)
+        except UncopyableError as error:
+            raise self._incomparable(error) from error
+
+    def _incomparable(self, error: UncopyableError) -> TopologyError:
+        return TopologyError(
+            f"{self._where}: {error}, and process_values compares each key with what is forwarded",
+            fix="give the class a __deepcopy__ and an __eq__, or use process(...)",
+        )
 
     def _place(self) -> str:
         record = self._record_context.record

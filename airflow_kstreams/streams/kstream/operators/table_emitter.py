@@ -62,6 +62,7 @@ from airflow_kstreams.streams.state.stores.value_copies import (
     IMMUTABLE,
     ValueCopies,
     all_immutable,
+    is_unchanged,
     kept_if_copyable,
 )
 
@@ -316,7 +317,9 @@ class Deliveries:
         yet; None if there is no such change.
         """
         change = self._change
-        if child is None or change is None or self._place >= self._places[child] or key != self._key:
+        if child is None or change is None or self._place >= self._places[child]:
+            return None
+        if key is not self._key and not is_unchanged(key, self._key):
             return None
         return (None,) if change.old is None else ((kept_if_copyable(change.old), change.old_ms),)
 

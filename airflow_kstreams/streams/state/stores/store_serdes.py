@@ -53,7 +53,7 @@ timestamp_bytes = _TIMESTAMP.pack
 #: Offset of the value.
 VALUE_OFFSET = _TIMESTAMP.size
 #: The last of marshal's formats whose bytes do not depend on the identity of an object's parts.
-_WITHOUT_REFERENCES = 2
+WITHOUT_REFERENCES = 2
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _PACKAGE = __name__.partition(".")[0]
 _SCALARS: frozenset[type] = frozenset((bool, int, str))
@@ -292,7 +292,7 @@ def _looks_same(one: Any, other: Any) -> bool:
             if names is None:
                 return False
             one, other = ([getattr(each, name) for name in names] for each in (one, other))
-        return marshal.dumps(one, _WITHOUT_REFERENCES) == marshal.dumps(other, _WITHOUT_REFERENCES)
+        return marshal.dumps(one, WITHOUT_REFERENCES) == marshal.dumps(other, WITHOUT_REFERENCES)
     except ValueError:  # holds what is not plain
         return False
 

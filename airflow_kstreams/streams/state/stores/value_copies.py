@@ -19,6 +19,10 @@ import copy
 import dataclasses
 import datetime
 import decimal
+import io
+import marshal
+import pickle
+import types
 import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,7 +33,7 @@ from msgspec import inspect
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.state.stores.store_serdes import is_same
+from airflow_kstreams.streams.state.stores.store_serdes import WITHOUT_REFERENCES, is_same
 
 #: Types whose objects nothing changes.
 IMMUTABLE = frozenset(
@@ -100,6 +104,45 @@ def kept_if_copyable(value: Any) -> Any:
         return kept(value)
     except UncopyableError:
         return value
+
+
+def is_unchanged(value: Any, before: Any) -> bool:
+    """Return True if a value is as it was when it was copied, as far as its bytes may depend on it: plain
+    values of one type, with the order of dicts and the types of their parts; an object by its class's
+    ``__eq__``, and without one by all that it holds.
+
+    :param before: copy of the value, made by :func:`kept`.
+    :raises UncopyableError: objects of the class cannot be compared.
+    """
+    if value is before or type(value) is not type(before):
+        return value is before
+    try:
+        return marshal.dumps(value, WITHOUT_REFERENCES) == marshal.dumps(before, WITHOUT_REFERENCES)
+    except ValueError:  # holds what is not plain
+        if (value == before) is True:
+            return True
+    try:
+        return _content(value) == _content(before)
+    except Exception as error:
+        raise UncopyableError(
+            f"objects of type {type(value).__name__} cannot be compared ({type(error).__name__}: {error})"
+        ) from error
+
+
+class _ContentPickler(pickle.Pickler):
+    """Pickles what objects hold; classes and functions, which may have no name to import, by identity."""
+
+    def persistent_id(self, obj: Any) -> int | None:
+        return id(obj) if isinstance(obj, (type, types.FunctionType)) else None
+
+
+def _content(value: Any) -> bytes:
+    written = io.BytesIO()
+    pickler = _ContentPickler(written)
+    # Without references, bytes do not depend on the identity of parts.
+    pickler.fast = True
+    pickler.dump(value)
+    return written.getvalue()
 
 
 def _copied(value: Any) -> Any:

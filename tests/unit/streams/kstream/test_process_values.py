@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,6 +12,7 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    Serde,
     StoreSpec,
     TopologyError,
     serdes,
@@ -117,7 +120,15 @@ def changed_in_place(key: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda key: [2], lambda key: None, lambda key: tuple(key), changed_in_place]
+    "make",
+    [
+        lambda key: [2],
+        lambda key: [True],
+        lambda key: [1.0],
+        lambda key: None,
+        lambda key: tuple(key),
+        changed_in_place,
+    ],
 )
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 def test_record_and_node_are_named_when_another_key_is_forwarded(make: Any, policy: str) -> None:
@@ -130,6 +141,67 @@ def test_record_and_node_are_named_when_another_key_is_forwarded(make: Any, poli
         with pytest.raises(TopologyError, match=r"processor 'p' forwards another key than that of in-0@0"):
             driver.pipe_input("in", key=[1], value=1, timestamp_ms=3)
         assert driver.read_output("out") == []
+
+
+class Town:
+    """A key whose class compares objects by identity."""
+
+    def __init__(self, name: str, *parts: Any) -> None:
+        self.name, self.parts = name, list(parts)
+
+
+class Hamlet(Town):
+    pass
+
+
+def renamed(key: Town) -> Town:
+    key.parts[0].name += "!"
+    return key
+
+
+def stepping(key: Town) -> Iterator[int]:
+    """A generator, which cannot be pickled."""
+    yield 1
+
+
+TOWNS: Serde = Serde(
+    id="towns",
+    serialize=lambda town: ",".join((town.name, *(part.name for part in town.parts))).encode(),
+    deserialize=lambda data: Town(data.decode(), Town("centre")),
+)
+
+
+def by_town(make: Any) -> TopologyTestDriver:
+    made = KStreamBuilder(default_key_serde=TOWNS, default_value_serde=serdes.int64())
+    moved = made.stream("in").process_values(partial(Forwarding, "process", make), name="p")
+    moved._known.graph.topology.add_sink("sink", "out", "p", key_serde=TOWNS, value_serde=serdes.int64())
+    return TopologyTestDriver(made.build(), application_id="app")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda key: key, copy.copy, copy.deepcopy, lambda key: Town(key.name, Town("centre"))],
+    ids=["its own", "copied", "copied deeply", "an equal one"],
+)
+def test_unchanged_key_is_forwarded_when_its_class_compares_by_identity(make: Any) -> None:
+    with by_town(make) as driver:
+        driver.pipe_input("in", key=Town("a", Town("centre")), value=1, timestamp_ms=3)
+        assert [record.value for record in driver.read_output("out")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (renamed, "forwards another key than that of in-0@0"),
+        (lambda key: Town("b", Town("centre")), "forwards another key"),
+        (lambda key: Hamlet(key.name, Town("centre")), "forwards another key"),
+        (lambda key: Town(key.name, stepping(key)), "objects of type Town cannot be compared"),
+    ],
+    ids=["changed in place", "another one", "another class", "one that tells nothing"],
+)
+def test_other_key_is_refused_when_its_class_compares_by_identity(make: Any, told: str) -> None:
+    with by_town(make) as driver, pytest.raises(TopologyError, match=told):
+        driver.pipe_input("in", key=Town("a", Town("centre")), value=1, timestamp_ms=3)
 
 
 @pytest.mark.parametrize("moment", ["init", "punctuate", "close"])
