@@ -106,6 +106,8 @@ class SchemaRegistry:
     def client(self) -> SchemaRegistryClient:
         """Return confluent-kafka's client of this registry, which all tasks of this process share.
 
+        It stays open when it is closed, since the others use it.
+
         Tests and tools use it to register schemas ahead, or to see what was registered.
 
         :raises ConfigError: no registry is named, its settings are refused, or the extra is not installed.

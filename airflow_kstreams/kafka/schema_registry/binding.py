@@ -7,8 +7,9 @@ made when the task starts, so that a missing library or setting shows before the
 
 Rule of clients: the task that binds a serde makes the client, in the process that uses it; a client is never
 pickled, and building a topology makes none. Tasks of one process share a client for each configuration, and
-so its memory of schemas and ids: each is asked for once per process. A ``mock://`` registry lives as long as
-its client, so everything in one process that names the same one shares it.
+so its memory of schemas and ids: each is asked for once per process. So the client stays open when one of its
+users closes it. A ``mock://`` registry lives as long as its client, so everything in one process that names
+the same one shares it.
 
 Rule of errors: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that
 the error policy may skip or dead-letter. Any other fault (registry away, credentials refused, an answer that
@@ -396,14 +397,21 @@ def client_of(url: str) -> SchemaRegistryClient:
         key = tuple(sorted(config.items()))
         if key not in _clients:
             try:
-                _clients[key] = SchemaRegistryClient.new_client(config)
+                client = SchemaRegistryClient.new_client(config)
             except Exception as error:  # any error of the client, OpenSSL or the file system
                 raise ConfigError(
                     f"the schema registry's client refuses its settings: {type(error).__name__}: "
                     f"{without_secrets(str(error), _settings)}",
                     fix="correct the client settings that start with schema.registry.",
                 ) from None
+            # Its context manager calls this, too.
+            client.close = _stay_open  # type: ignore[method-assign]
+            _clients[key] = client
         return _clients[key]
+
+
+def _stay_open() -> None:
+    """Close nothing: the client is the process's, and others use it."""
 
 
 def missing_library(error: ImportError) -> ConfigError:

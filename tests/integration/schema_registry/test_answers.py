@@ -40,9 +40,7 @@ def answers() -> Iterator[Answers]:
                 "schema.registry.max.retries": "0",
             }
         )
-        client = SchemaRegistry().client()
         yield told
-        client.close()
         schema_registry.configure({})
 
 
@@ -70,6 +68,21 @@ def test_registry_is_asked_once_with_the_credentials_when_many_records_are_writt
     assert len(answers.asked) <= 2
 
 
+@pytest.mark.parametrize("how", ["closed", "left"])
+def test_other_users_of_a_client_work_on_when_one_of_them_has_closed_it(answers: Answers, how: str) -> None:
+    answers.by_request[REGISTER] = (200, {"id": 5, "version": 1, "schema": FLIGHT})
+    answers.by_request["GET", "/schemas/ids/6"] = (200, {"schema": FLIGHT})
+    read = flights()
+    assert flights().serialize({"carrier": "UA", "delay": 12}) == framed(5, UA_12)
+    client: Any = SchemaRegistry().client()
+    if how == "closed":
+        client.close()
+    else:
+        with client as entered:
+            assert entered is client
+    assert read.deserialize(framed(6, UA_12)) == {"carrier": "UA", "delay": 12}
+
+
 def test_credentials_stay_here_when_the_topology_names_another_registry(answers: Answers) -> None:
     schema_registry.configure(
         {
@@ -80,7 +93,6 @@ def test_credentials_stay_here_when_the_topology_names_another_registry(answers:
     answers.by_request[REGISTER] = (200, {"id": 5, "version": 1, "schema": FLIGHT})
     registry = SchemaRegistry(answers.url)
     registry.avro(FLIGHT).bound("flights", "value").serialize({"carrier": "UA"})
-    registry.client().close()
     assert answers.asked == [(*REGISTER, "")]
 
 
@@ -167,7 +179,6 @@ def test_value_is_written_when_the_registry_is_asked_as_the_error_says(
     with registry_server() as registry, registry_server() as elsewhere:
         registry.by_request[REGISTER] = careful
         elsewhere.by_request[REGISTER] = nowhere
-        clients: list[Any] = []
         urls = {
             ANYWHERE: registry.url,
             "elsewhere": elsewhere.url,
@@ -178,15 +189,12 @@ def test_value_is_written_when_the_registry_is_asked_as_the_error_says(
             named = {f"schema.registry.{name}": value for name, value in given.items()}
             url = {"schema.registry.url": urls[given["url"]], "schema.registry.max.retries": "0"}
             schema_registry.configure({**named, **url})
-            clients.append(SchemaRegistry().client())
             return serde.bound("flights", "value").serialize({"carrier": "UA", "delay": 12})
 
         with pytest.raises(KStreamsError) as refused:
             write(settings, SchemaRegistry().avro(schema, **options))
         assert fix in refused.value.fix
         assert write(told, SchemaRegistry().avro(FLIGHT)) == framed(5, UA_12)
-        for client in clients:
-            client.close()
     schema_registry.configure({})
 
 
@@ -346,5 +354,4 @@ def test_run_may_be_retried_when_the_registry_is_unreachable() -> None:
             assert not isinstance(caught.value, RecordError)
             assert caught.value.is_retriable
     finally:
-        SchemaRegistry().client().close()
         schema_registry.configure({})

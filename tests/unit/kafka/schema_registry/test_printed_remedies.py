@@ -169,7 +169,6 @@ def test_registry_is_taken_when_its_url_is_written_as_the_error_says() -> None:
     )
     client: Any = SchemaRegistry("http://HOST:8081").client()
     assert client.config()["basic.auth.user.info"] == "alice:canary"
-    client.close()
 
 
 @pytest.mark.remedy("binding.client_of")
@@ -181,7 +180,6 @@ def test_client_is_made_when_its_setting_is_corrected() -> None:
     schema_registry.configure({"schema.registry.url": "https://HOST"})
     client: Any = SchemaRegistry().client()
     assert client.config()["url"] == "https://HOST"
-    client.close()
 
 
 @pytest.mark.remedy("binding.missing_library")
