@@ -304,13 +304,13 @@ WALKS = [
         COPIED,
     ),
     walked(
-        "processor.FixedKey._kept",
+        "processor.FixedKey._incomparable",
         (lambda b: by_locked_key(b, Locked, "process_values"), {}),
         (lambda b: by_locked_key(b, Copied, "process_values"), {}),
         COPIED,
     ),
     walked(
-        "processor.FixedKey._kept",
+        "processor.FixedKey._incomparable",
         (lambda b: by_locked_key(b, Locked, "process_values"), {}),
         (lambda b: by_locked_key(b, Locked, "process"), {}),
         COPIED,
