@@ -318,14 +318,14 @@ class Life:
         raise ViolationError(f"not through after {_MOST_TRIES} tries")
 
     def _refuse_silent_beginnings(self) -> None:
-        """Refuse that a line begins empty while it has state under another name."""
+        """Refuse that a line does not go on with its state while that lies under another name."""
         now = {line.number: line for line in self.version.lines}
         for line in self.former.lines if self.former else ():
             state = self._state(line)
             if line.number in now and self._state(now[line.number]) != state:
                 book = self.books.get(state, Book())
                 if book.lists or book.windows:
-                    raise ViolationError(f"{line.out} begins empty in silence, and {state} is left")
+                    raise ViolationError(f"{line.out} leaves {state} in silence")
 
     def _wait(self) -> None:
         self.kafka.clock.sleep(_LEASE_SECONDS + 1)
@@ -554,6 +554,13 @@ class Life:
             lines[at] = replace(line, store=f"s{self.numbers}")
             self.doubtful.add("renamed")
             sometimes("a store was renamed")
+        elif kind == "exchange" and (others := _alike(lines, at)):
+            other = self.draw.choice(others)
+            one, two = replace(line, store=lines[other].store), replace(lines[other], store=line.store)
+            if self._state(one) != self._state(two):
+                lines[at], lines[other] = one, two
+                self.doubtful.add("renamed")
+                sometimes("two stores exchanged their names")
         elif kind == "grace" and line.kind == "window":
             lines[at] = replace(line, grace_ms=self.draw.choice((0, 30, 150, 400)))
             sometimes("the grace of windows was changed")
@@ -811,6 +818,7 @@ _CHANGES = (
     "remove",
     "rename",
     "rename",
+    "exchange",
     "grace",
     "grace",
     "mend",
@@ -824,6 +832,12 @@ _LINES = {
         [("copy", FAILING), ("pattern", "p"), *((k, t) for t in TOPICS for k in sorted({*KINDS}))]
     )
 }
+
+
+def _alike(lines: Sequence[Line], at: int) -> list[int]:
+    """Return the places of the other lines whose stores hold what that of one line holds."""
+    kinds = next(({*kinds} for kinds in (("list", "rekeyed"), ("window",)) if lines[at].kind in kinds), set())
+    return [other for other, line in enumerate(lines) if other != at and line.kind in kinds]
 
 
 def _named_alike(one: Line, other: Line) -> bool:

@@ -99,6 +99,7 @@ STATES: tuple[str, ...] = (
     "an application got another line, and its topic",
     "an application lost a line, and its topic",
     "a store was renamed",
+    "two stores exchanged their names",
     "the grace of windows was changed",
     "a deployment was taken back because it was refused",
     "state went on under the name that an error printed",

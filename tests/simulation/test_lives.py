@@ -32,7 +32,11 @@ FAULTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]] = {
     ),
     "a renamed store begins empty": (
         lambda: mock.patch.object(source_topics, "refuse_left_behind", nothing),
-        "begins empty in silence",
+        "in silence",
+    ),
+    "lines whose names are exchanged go on with each other's state": (
+        lambda: mock.patch.object(source_topics, "refuse_exchanged", nothing),
+        "in silence",
     ),
 }
 
