@@ -14,9 +14,9 @@ of threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
-from typing import Any, Literal, TypeVar, overload
+from typing import Annotated, Any, Literal, TypeVar, overload
 
 import msgspec
 
@@ -28,6 +28,31 @@ T = TypeVar("T")
 #: The time at which a fold emits its windows: at each change, when they close, or also at the end of each
 #: run.
 GivenAt = Literal["change", "close", "run end"]
+
+#: The most partitions, or tasks, that an application may have: what Kafka's documentation says of a whole
+#: cluster. A larger number in a record of the engine's own was written by another program.
+MOST_PARTITIONS = 200_000
+#: Number of partitions, tasks or pieces that a record names and that a reader counts up to.
+PartitionCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_PARTITIONS)]
+#: Name of a partition, ``topic-partition``.
+PartitionName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}-[0-9]{1,9}$", max_length=260)]
+#: Number of a subtopology, as text.
+SubtopologyNumber = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,5})$", max_length=6)]
+#: Id of a task, ``<subtopology>_<group>``.
+TaskName = Annotated[str, msgspec.Meta(pattern=r"^([0-9]{1,6}_[0-9]{1,6})?$", max_length=13)]
+#: A moment that a calendar has, from year 1 to year 9999, epoch milliseconds.
+Moment = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000, le=253_402_300_799_999)]
+
+
+def refuse_too_many(counts: Iterable[int]) -> None:
+    """Refuse counts of partitions or tasks that no application has in all.
+
+    :raises ValueError: their sum is larger than ``MOST_PARTITIONS``; msgspec makes a decoding error of it.
+    """
+    total = sum(counts)
+    if total > MOST_PARTITIONS:
+        raise ValueError(f"{total} partitions or tasks in all, an application has {MOST_PARTITIONS} at most")
+
 
 #: Making a decoder may run annotations, which may make decoders.
 _lock = threading.RLock()

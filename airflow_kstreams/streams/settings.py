@@ -44,6 +44,8 @@ def _setting(default: T, *, doc: str, minimum: int = 0, maximum: int | None = No
     return field(default=default, metadata={"doc": doc, "minimum": minimum, "maximum": maximum})
 
 
+#: An hour, milliseconds. A run that meets a dead driver's lease waits for as long as the lease lasts.
+LONGEST_LEASE_MS = 3_600_000
 _APPLICATION_ID = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 
 
@@ -237,6 +239,7 @@ class ApplicationSettings:
     lease_ms: int = _setting(
         30_000,
         minimum=3_000,
+        maximum=LONGEST_LEASE_MS,
         doc="Milliseconds a driver's lease lasts unless renewed (every third of it). Long enough to survive "
         "a garbage collection, short enough that the next run need not wait a minute after a crash: another "
         "run that meets the lease watches for so long whether it is renewed.",

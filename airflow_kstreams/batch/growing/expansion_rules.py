@@ -25,11 +25,12 @@ import msgspec
 
 from airflow_kstreams.batch.growing.grown_groups import with_processors
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.partitioning.processors import Processors, common_processors
-from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan, decode_json
+from airflow_kstreams.streams.plan import PartitionCount, SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
 
 
@@ -46,7 +47,7 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param rate: records per second at which the source's changelogs were read last; 0 if not known.
     """
 
-    before: int
+    before: PartitionCount
     after: Processors
     topic_id: str
     stepped_ms: int
@@ -73,8 +74,8 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def decode(cls, text: str) -> Expansion | None:
         """Read the metadata of an offset; None if it names no expansion, as after an aborted one."""
         try:
-            return decode_json(text, cls) if text else None
-        except msgspec.MsgspecError:
+            return read_json(text, cls) if text else None
+        except UnreadableError:
             return None
 
 

@@ -207,5 +207,5 @@ def _line(record: Record) -> str:
     }
     if not known[H_KIND]:
         return f"{text}  {'tombstone' if value is None else 'without headers'}"
-    start = f", from {(headers[H_START] or b'').decode()}" if H_START in headers else ""
+    start = f", from {(headers[H_START] or b'').decode(errors='replace')}" if H_START in headers else ""
     return f"{text}  {known[H_KIND]} of run {known[H_RUN]}, generation {known[H_GENERATION]}{start}"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection
+from typing import Annotated
 
 import msgspec
 
@@ -24,9 +25,18 @@ from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice, partitio
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
-from airflow_kstreams.streams.plan import GivenWindows, MadeOf
+from airflow_kstreams.streams.plan import (
+    GivenWindows,
+    MadeOf,
+    Moment,
+    PartitionCount,
+    PartitionName,
+    SubtopologyNumber,
+    refuse_too_many,
+)
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.settings import LONGEST_LEASE_MS
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +60,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     generation: int
     expires_ms: int
-    lease_ms: int
+    lease_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_LEASE_MS)]
     continuous: bool = False
     stopping: bool = False
     slice_run_id: str = ""
@@ -84,7 +94,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param moved_from: changelogs that still hold entries of keys that have moved to another group.
     """
 
-    partitions: dict[str, int]
+    partitions: dict[str, PartitionCount]
     groups: Groups = ()
     changelogs: dict[str, str] = {}
     state_kinds: dict[str, str] = {}
@@ -92,10 +102,13 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     store_serdes: dict[str, str] = {}
     made_of: dict[str, MadeOf] = {}
     grown: dict[str, GrownTopic] = {}
-    boundaries: dict[str, dict[int, int]] = {}
-    found_empty: tuple[str, ...] = ()
+    boundaries: dict[PartitionName, dict[int, int]] = {}
+    found_empty: tuple[PartitionName, ...] = ()
     processors: Processors | None = None
     moved_from: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse_too_many(self.partitions.values())
 
     @property
     def by_group(self) -> Groups:
@@ -127,7 +140,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     version: int = 0
     run_id: str = ""
-    subtopologies: dict[str, GroupedPartitions] = {}
+    subtopologies: dict[SubtopologyNumber, GroupedPartitions] = {}
     former: tuple[GroupedPartitions, ...] = ()
     topics: dict[str, CountedTopic] = {}
 
@@ -218,7 +231,7 @@ class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     plan: RunPlan
     over: bool = False
-    starts: dict[str, int] = {}
+    starts: dict[PartitionName, int] = {}
 
     @property
     def slice(self) -> Slice:
@@ -268,14 +281,17 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     stage: ResetStage
-    begun_ms: int
+    begun_ms: Moment
     command: str
-    positions: dict[str, int] = {}
+    positions: dict[PartitionName, int] = {}
     topic_ids: dict[str, str] = {}
     transactional_ids: tuple[str, ...] = ()
-    deleting: dict[str, int] = {}
+    deleting: dict[str, PartitionCount] = {}
     reset_id: str = ""
-    written_to: dict[str, int | None] = {}
+    written_to: dict[PartitionName, int | None] = {}
+
+    def __post_init__(self) -> None:
+        refuse_too_many(self.deleting.values())
 
     @property
     def stops(self) -> dict[TopicPartition, int]:

@@ -40,6 +40,7 @@ from airflow_kstreams.batch.ledger.facts import (
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
 from airflow_kstreams.batch.ledger.run_search import Entries, Everything, Located
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     MetadataRecord,
@@ -51,7 +52,7 @@ from airflow_kstreams.batch.protocol.topics import others_protocol_topic
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.plan import decode_json
+from airflow_kstreams.streams.plan import PartitionName
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
 
 _T = TypeVar("_T")
@@ -96,7 +97,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     continuous: ContinuousRun | None = None
     own_topics: OwnTopics | None = None
     changelog_ends: ChangelogEnds | None = None
-    accepted: dict[str, Acceptance] = {}
+    accepted: dict[PartitionName, Acceptance] = {}
 
 
 def check_run_id(run_id: str) -> None:
@@ -158,8 +159,8 @@ def decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
     :raises KafkaClientError: another version of this package wrote it, or another program did.
     """
     try:
-        return decode_json(value, kind)
-    except msgspec.MsgspecError as error:
+        return read_json(value, kind)
+    except UnreadableError as error:
         raise KafkaClientError(
             f"{topic}-0@{offset} is not a ledger record that this version reads: {error}",
             fix="install the airflow_kstreams version that wrote it",

@@ -28,6 +28,7 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary, by_topic, time
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import group_of
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
+from airflow_kstreams.streams.plan import PartitionCount
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -63,6 +64,10 @@ class IndexChange(NamedTuple):
     replaced: int = -1
 
 
+class WrongHintError(Exception):
+    """An offset has no record, one with another key, or one that does not fit what points to it."""
+
+
 #: Returns the page whose key is some digits, given the offset that points to it.
 LoadPage = Callable[[str, int], IndexPage]
 
@@ -78,10 +83,15 @@ def digest_of_interval(interval_ms: tuple[int, int]) -> str:
 
 
 def look_up(root: IndexPage, digest: str, load: LoadPage) -> tuple[int, ...]:
-    """Return the offsets of the entries whose run id or data interval may have this hash."""
+    """Return the offsets of the entries whose run id or data interval may have this hash.
+
+    :raises WrongHintError: pages follow one another beyond the hash.
+    """
     page, depth = root, 0
     while page.pages:
         depth += 1
+        if depth > len(digest):
+            raise WrongHintError
         if digest[depth - 1] not in page.pages:
             return ()
         page = load(digest[:depth], page.pages[digest[depth - 1]])
@@ -214,7 +224,7 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     left: dict[str, TopicLeft] = {}
     index: IndexPage = IndexPage()
     details_written: int = 0
-    details_pieces: int = 0
+    details_pieces: PartitionCount = 0
     parked: dict[str, dict[int, int | None]] = {}
     none_parked_at: int = -1
 

@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
-
-import msgspec
+from typing import NamedTuple, TypeVar
 
 from airflow_kstreams.batch.ledger.past_runs import (
     INDEX_KEY,
     IndexPage,
     PastRuns,
+    WrongHintError,
     digest_of,
     digest_of_interval,
     look_up,
 )
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunDetails, RunSummary, with_details
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.batch.protocol.slice.metadata_records import headers_of, joined, pieces_of
 from airflow_kstreams.streams.bounded_read import BoundedRead
-from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import Clock, ReaderPort, Record, TopicPartition
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class Located(NamedTuple):
@@ -78,10 +78,6 @@ class LogSpan:
             spans = {self.partition: (first, end)}
             read = BoundedRead(reader, spans, clock=self.clock, max_records=end - first)
             return list(chain.from_iterable(chain.from_iterable(f.values()) for f in read))
-
-
-class WrongHintError(Exception):
-    """An offset has no record, or one with another key."""
 
 
 class RunArchive:
@@ -193,8 +189,7 @@ class RunArchive:
 
         :raises WrongHintError: the page is not at that offset.
         """
-        value = self._value(at, f"{INDEX_KEY}{digits}")
-        return decode_json(value, IndexPage)
+        return self._read(self._value(at, f"{INDEX_KEY}{digits}"), IndexPage)
 
     def _by_index(self, digest: str, is_it: Callable[[RunSummary], bool]) -> Located | None:
         try:
@@ -215,15 +210,18 @@ class RunArchive:
 
         :raises WrongHintError: the entry names no run before it.
         """
-        if run.previous < 0 or at < self._past.chained_from:
+        if not 0 <= run.previous < at or at < self._past.chained_from:
             raise WrongHintError
         return run.previous
 
     def _entry(self, at: int) -> RunSummary:
-        value = self._value(at)
+        return self._read(self._value(at), RunSummary)
+
+    @staticmethod
+    def _read(value: bytes, kind: type[_T]) -> _T:
         try:
-            return decode_json(value, RunSummary)
-        except msgspec.MsgspecError:
+            return read_json(value, kind)
+        except UnreadableError:
             raise WrongHintError from None
 
     def _value(self, at: int, key: str | None = None) -> bytes:
@@ -257,7 +255,7 @@ def details_in(records: Sequence[Record]) -> RunDetails | None:
         headers = headers_of(record)
         content = joined(key, headers, values.get) if pieces_of(headers) else value
         try:
-            return None if content is None else decode_json(content, RunDetails)
-        except msgspec.MsgspecError:
+            return None if content is None else read_json(content, RunDetails)
+        except UnreadableError:
             return None
     return None

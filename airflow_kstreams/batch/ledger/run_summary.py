@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.slice.slice import (
     partition_named,
 )
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
-from airflow_kstreams.streams.plan import SubtopologyPlan, convert
+from airflow_kstreams.streams.plan import Moment, PartitionCount, PartitionName, SubtopologyPlan, convert
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -60,7 +60,7 @@ class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """
 
     topic: str
-    partitions: int
+    partitions: PartitionCount
     start: int
     stop: int
 
@@ -114,19 +114,19 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     run_id: str
     application_id: str
-    begun_ms: int
-    finished_ms: int
+    begun_ms: Moment
+    finished_ms: Moment
     generation: int
     empty: bool
     inputs: tuple[FrozenPartition, ...]
-    intermediate_stops: dict[str, int] = {}
+    intermediate_stops: dict[PartitionName, int] = {}
     tasks: tuple[TaskReport, ...] = ()
     topology_hash: str = ""
     topic_ids: dict[str, str] = {}
-    partition_times: dict[str, PartitionTimes] = {}
+    partition_times: dict[PartitionName, PartitionTimes] = {}
     warnings: tuple[str, ...] = ()
-    taken_back_ms: int = 0
-    interval_ms: tuple[int, int] | None = None
+    taken_back_ms: Moment = 0
+    interval_ms: tuple[Moment, Moment] | None = None
     topics: tuple[SubtopologyTopics, ...] = ()
     dag_id: str = ""
     autostop_at: str = ""
@@ -138,10 +138,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     previous: int = -1
     details: tuple[int, int] | None = None
     parked: dict[str, int | None] = {}
-    parked_due_ms: int | None = None
+    parked_due_ms: Moment | None = None
     behind_cut: BehindCut | None = None
     global_tables: tuple[FrozenTable, ...] = ()
-    advanced_to_ms: int | None = None
+    advanced_to_ms: Moment | None = None
 
     @property
     def state(self) -> str:
@@ -277,8 +277,15 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stops: dict[str, tuple[int, ...]] = {}
     topic_ids: dict[str, str] = {}
     times: dict[str, tuple[PartitionTimes, ...]] = {}
-    tasks: int = 0
+    tasks: PartitionCount = 0
     reports: Columns = {}
+
+    def __post_init__(self) -> None:
+        starts = self.starts.items()
+        if any(len(of_topic) > len(self.stops.get(topic, ())) for topic, of_topic in starts):
+            raise ValueError("start offsets of partitions without a stop offset")
+        if any(len(values) not in (1, self.tasks) for values in self.reports.values()):
+            raise ValueError("reports of other tasks than there are")
 
     @property
     def times_by_partition(self) -> dict[str, PartitionTimes]:
@@ -319,8 +326,12 @@ def entry_of(summary: RunSummary) -> RunSummary:
 
 
 def with_details(entry: RunSummary, details: RunDetails) -> RunSummary | None:
-    """Return a run with its details; None if those are another run's."""
+    """Return a run with its details; None if those are another run's, or another program's."""
     if (details.run_id, details.finished_ms) != (entry.run_id, entry.finished_ms):
+        return None
+    try:
+        reports = _reports(details)
+    except msgspec.ValidationError:
         return None
     inputs = tuple(
         FrozenPartition(
@@ -340,7 +351,7 @@ def with_details(entry: RunSummary, details: RunDetails) -> RunSummary | None:
             for number, stop in enumerate(stops)
             if stop >= 0
         },
-        tasks=_reports(details),
+        tasks=reports,
         topic_ids=details.topic_ids,
         partition_times=details.times_by_partition,
     )

@@ -21,13 +21,14 @@ from airflow_kstreams.batch.ledger.past_runs import (
     IndexChange,
     IndexPage,
     PastRuns,
+    WrongHintError,
     digest_of,
     digest_of_interval,
     left_without,
     shown,
     updated,
 )
-from airflow_kstreams.batch.ledger.run_search import Located, WrongHintError
+from airflow_kstreams.batch.ledger.run_search import Located
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary, details_of, entry_of
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, piece_key, split
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -29,13 +29,14 @@ from contextlib import closing
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.topics import others_topic
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
-from airflow_kstreams.streams.plan import decode_json
+from airflow_kstreams.streams.plan import Moment
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -87,8 +88,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     replay_id: str
     dead_letter_topic: str
     topic_id: str
-    begun_ms: int
-    finished_ms: int = 0
+    begun_ms: Moment
+    finished_ms: Moment = 0
     stops: dict[int, int]
     positions: dict[int, int] = {}
     where: dict[str, str] = {}
@@ -261,10 +262,10 @@ def decode_replays(records: Iterable[Record]) -> Replays:
             continue
         try:
             if key.startswith(_KEY):
-                blocks[key] = decode_json(value, MarkBlock)
+                blocks[key] = read_json(value, MarkBlock)
             else:
-                last = by_id[key.decode(errors="replace")] = decode_json(value, Replay)
-        except msgspec.MsgspecError as error:
+                last = by_id[key.decode(errors="replace")] = read_json(value, Replay)
+        except UnreadableError as error:
             if last is None:
                 break
             raise KafkaClientError(

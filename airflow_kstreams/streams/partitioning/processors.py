@@ -22,6 +22,7 @@ from airflow_kstreams.streams.partitioning.topic_growth import (
     kinds_agree,
     processor_of,
 )
+from airflow_kstreams.streams.plan import PartitionCount
 
 
 class Processors(msgspec.Struct, frozen=True, array_like=True):
@@ -36,7 +37,7 @@ class Processors(msgspec.Struct, frozen=True, array_like=True):
     (5, 3, 1)
     """
 
-    count: int
+    count: PartitionCount
     history: History
     kind: GrowthKind
 

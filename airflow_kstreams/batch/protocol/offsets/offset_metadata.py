@@ -21,10 +21,11 @@ from typing import Any
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.streams.figures.call_figures import CallFigures, Latencies, added_calls
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut, RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
-from airflow_kstreams.streams.plan import SubtopologyPlan, decode_json
+from airflow_kstreams.streams.plan import SubtopologyPlan, TaskName
 from airflow_kstreams.streams.records.record_queue import Closing, LastRecord, PartitionTimes
 
 #: The broker's default ``offset.metadata.max.bytes``.
@@ -152,6 +153,10 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
     left_out: tuple[LeftOut, ...] = ()
     unbalanced: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(self.unbalanced) not in (0, 3):
+            raise ValueError("a count that does not fit has three parts")
+
     @classmethod
     def of(
         cls, counts: RecordCounts, plan: SubtopologyPlan, unbalanced: tuple[str, int, int] | None = None
@@ -190,7 +195,7 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
         if not self.unbalanced:
             return None
         place, arrived, written = self.unbalanced
-        return plan.sinks[place], arrived, written
+        return (plan.sinks[place], arrived, written) if 0 <= place < len(plan.sinks) else None
 
     def shorter(self) -> PackedCounts | None:
         """Return these counts with half as many nodes by name; None if there are no more to add up."""
@@ -241,7 +246,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     partition_time_ms: int = msgspec.field(default=-1, name="time")
     latest_ms: int = msgspec.field(default=-1, name="latest")
     stream_time_ms: int = msgspec.field(default=-1, name="stream")
-    task_id: str = msgspec.field(default="", name="task")
+    task_id: TaskName = msgspec.field(default="", name="task")
     records_in: int = msgspec.field(default=0, name="in")
     records_out: int = msgspec.field(default=0, name="out")
     records_dropped: int = msgspec.field(default=0, name="dropped")
@@ -352,8 +357,8 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         if not text:
             return cls()
         try:
-            decoded = decode_json(text, cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            decoded = read_json(text, cls)
+        except UnreadableError:
             return cls()
         return decoded if decoded.version == VERSION else cls()
 

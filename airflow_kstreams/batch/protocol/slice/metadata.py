@@ -23,12 +23,18 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.protocol.checked_reading import (
+    LARGEST,
+    UnreadableError,
+    read_json,
+    read_number,
+    read_text,
+)
 from airflow_kstreams.batch.protocol.logs.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
@@ -64,7 +70,6 @@ from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 
 #: Number of times that a torn stop set is read before it is an error.
@@ -140,6 +145,7 @@ class _Entry:
     key: bytes
     value: bytes
     headers: Mapping[str, bytes]
+    place: str
 
     @property
     def ours(self) -> bool:
@@ -147,9 +153,27 @@ class _Entry:
         return self.headers.get(H_VERSION) == VERSION
 
     @property
-    def run_id(self) -> str:
-        """The run that wrote it."""
-        return self.headers.get(H_RUN, b"").decode()
+    def run(self) -> bytes:
+        """Id of the run that wrote it, in UTF-8 where it is one of ours."""
+        return self.headers.get(H_RUN, b"")
+
+    def number(self, name: str, *, most: int = LARGEST, default: bytes | None = None) -> int:
+        """Return the number in a header.
+
+        :raises UnreadableError: there is none.
+        """
+        return read_number(self.headers.get(name, default), most=most)
+
+    def partition(self, plan: RunPlan) -> TopicPartition:
+        """Return the partition that it is about.
+
+        :raises UnreadableError: the run that froze the plan reads no such partition.
+        """
+        topic = read_text(self.headers.get(H_TOPIC))
+        count = plan.partitions.get(topic, 0)
+        if not count:
+            raise UnreadableError("a topic that its run does not read")
+        return TopicPartition(topic, self.number(H_PARTITION, most=count - 1))
 
 
 class LiveRecords:
@@ -176,7 +200,8 @@ class LiveRecords:
                 self._deleted.add(key)
             else:
                 self._deleted.discard(key)
-                self._entries[key] = _Entry(key=key, value=value, headers=headers_of(record))
+                place = f"{record.topic()}-{record.partition()}@{record.offset()}"
+                self._entries[key] = _Entry(key=key, value=value, headers=headers_of(record), place=place)
 
     def fold(self, application_id: str, *, topics: Collection[str] = ()) -> Folded:
         """Fold them, see :func:`fold`."""
@@ -195,19 +220,18 @@ class LiveRecords:
         entries = list(live.values())
         if plan is None:
             return _foreign(state, entries, keys, topics)
-        ours = [entry for entry in entries if entry.ours and entry.run_id == marker.run_id]
-        inputs = tuple(sorted(_stops(ours, KIND_STOP), key=lambda p: p.topic_partition))
-        between = tuple(_stops(ours, KIND_INTERMEDIATE_STOP))
+        ours = [entry for entry in entries if entry.ours and entry.run == marker.run]
+        found = _stops(ours, plan, KIND_STOP)
+        inputs = tuple(sorted(found, key=lambda p: p.topic_partition))
+        between = tuple(_stops(ours, plan, KIND_INTERMEDIATE_STOP))
+        with _readable(marker, application_id):
+            run_id = read_text(marker.run)
+            generation = marker.number(H_GENERATION, default=b"0")
         return Folded(
             state=state,
-            slice=Slice(
-                run_id=marker.run_id,
-                generation=int(marker.headers.get(H_GENERATION, b"0")),
-                plan=plan,
-                inputs=inputs,
-            ),
-            owner=marker.headers.get(H_OWNER, b"").decode(),
-            done=_done(ours),
+            slice=Slice(run_id=run_id, generation=generation, plan=plan, inputs=inputs),
+            owner=marker.headers.get(H_OWNER, b"").decode(errors="replace"),
+            done=frozenset(_done(ours, plan)),
             intermediate_stops={part.topic_partition: part.stop_offset for part in between},
             intermediate_epochs={part.topic_partition: part.end_epoch for part in between},
             live_keys=keys,
@@ -289,35 +313,66 @@ def _plan(marker: _Entry, encoded: bytes | None) -> RunPlan | None:
     """
     if encoded is None:
         return None
+    with _readable(marker, marker.key.decode(), "the plan in the run's marker"):
+        plan = read_json(encoded, RunPlan)
+        refuse_unfit(plan, marker.key.decode())
+        return plan
+
+
+@contextmanager
+def _readable(entry: _Entry, application_id: str, what: str = "the record") -> Iterator[None]:
+    """Turn what is unreadable in a record into an error that names the record and the cure.
+
+    :raises KafkaClientError: the block meets a value that this version cannot read.
+    """
     try:
-        return decode_json(encoded, RunPlan)
-    except msgspec.MsgspecError as error:
+        yield
+    except UnreadableError as error:
         raise KafkaClientError(
-            f"the plan in the run's marker cannot be read: {error}",
+            f"{entry.place}: {what} cannot be read: {error}",
             fix="install the airflow_kstreams version that began the run, or drop its slice: "
-            f"{drop_slice_command(marker.key.decode())}",
+            f"{drop_slice_command(application_id)}",
             code="BAD_METADATA",
         ) from None
 
 
-def _stops(entries: Iterable[_Entry], kind: bytes) -> Iterable[FrozenPartition]:
+def refuse_unfit(plan: RunPlan, application_id: str) -> None:
+    """Refuse a plan whose parts do not fit each other, as none that begin writes.
+
+    :raises UnreadableError: it is another application's, or does not have what its topology reads.
+    """
+    topology = plan.topology
+    if topology.application_id != application_id:
+        raise UnreadableError("a plan of another application")
+    if not {*topology.sources} <= plan.partitions.keys() & plan.topic_ids.keys():
+        raise UnreadableError("a plan without the counts or ids of topics that its topology reads")
+    numbers = {str(sub.id) for sub in topology.subtopologies}
+    if not numbers >= plan.tasks.keys() | plan.groups.keys() | plan.grown.keys() | plan.processors.keys():
+        raise UnreadableError("a plan for subtopologies that its topology does not have")
+
+
+def _stops(entries: Iterable[_Entry], plan: RunPlan, kind: bytes) -> Iterator[FrozenPartition]:
     for entry in entries:
-        if entry.headers.get(H_KIND) == kind:
-            yield FrozenPartition(
-                topic=entry.headers[H_TOPIC].decode(),
-                partition=int(entry.headers[H_PARTITION]),
-                start_offset=int(entry.headers[H_START]),
-                stop_offset=int(entry.value),
-                end_epoch=int(entry.headers.get(H_END_EPOCH, b"-1")),
+        if entry.headers.get(H_KIND) != kind:
+            continue
+        with _readable(entry, plan.topology.application_id):
+            topic, partition = entry.partition(plan)
+            found = FrozenPartition(
+                topic=topic,
+                partition=partition,
+                start_offset=entry.number(H_START),
+                stop_offset=read_number(entry.value),
+                end_epoch=entry.number(H_END_EPOCH) if H_END_EPOCH in entry.headers else -1,
             )
+        yield found
 
 
-def _done(entries: Iterable[_Entry]) -> frozenset[tuple[int, int]]:
-    return frozenset(
-        (int(entry.headers[H_SUBTOPOLOGY]), int(entry.headers[H_GROUP]))
-        for entry in entries
-        if entry.headers.get(H_KIND) == KIND_DONE and entry.value == DONE
-    )
+def _done(entries: Iterable[_Entry], plan: RunPlan) -> Iterator[tuple[int, int]]:
+    for entry in entries:
+        if entry.headers.get(H_KIND) == KIND_DONE and entry.value == DONE:
+            with _readable(entry, plan.topology.application_id):
+                found = (entry.number(H_SUBTOPOLOGY), entry.number(H_GROUP))
+            yield found
 
 
 def _foreign(

@@ -41,6 +41,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_number
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
@@ -87,9 +88,13 @@ def piece_key(key: bytes, number: int) -> bytes:
 
 
 def pieces_of(headers: Mapping[str, bytes]) -> int:
-    """Return the number of pieces into which a value was split, 0 if it is whole."""
-    count = headers.get(H_PIECES, b"0")
-    return int(count) if count.isdigit() else 0
+    """Return the number of pieces into which a value was split, 0 if it is whole, or if another program wrote
+    the header.
+    """
+    try:
+        return read_number(headers.get(H_PIECES, b"0"))
+    except UnreadableError:
+        return 0
 
 
 def headers_of(record: Record) -> dict[str, bytes]:
@@ -103,10 +108,16 @@ def joined(key: bytes, headers: Mapping[str, bytes], piece: Callable[[bytes], by
     :param headers: headers of the record of the key itself.
     :param piece: returns the value of the last record before that one with a piece's key, None without one.
     """
-    parts = [piece(piece_key(key, number)) for number in range(pieces_of(headers))]
-    content = b"".join(part for part in parts if part is not None)
+    parts: list[bytes] = []
+    # The header's number may be anything: no more pieces are looked for than there are.
+    for number in range(pieces_of(headers)):
+        part = piece(piece_key(key, number))
+        if part is None:
+            return None
+        parts.append(part)
+    content = b"".join(parts)
     whole = hashlib.sha256(content).hexdigest().encode() == headers.get(H_PIECES_HASH)
-    return content if whole and None not in parts else None
+    return content if whole else None
 
 
 #: Version of the format of a slice. Programs before 0.1.0 wrote 1 and 2, which are refused.

@@ -53,7 +53,14 @@ import msgspec
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
-from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.plan import (
+    Moment,
+    PartitionCount,
+    PartitionName,
+    SubtopologyNumber,
+    TopologyPlan,
+    refuse_too_many,
+)
 from airflow_kstreams.streams.ports import TopicPartition
 
 
@@ -190,29 +197,33 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topology: TopologyPlan
-    partitions: dict[str, int]
+    partitions: dict[str, PartitionCount]
     topic_ids: dict[str, str]
-    tasks: dict[str, int]
+    tasks: dict[SubtopologyNumber, PartitionCount]
     stop_hash: str
-    begun_ms: int
+    begun_ms: Moment
     ledger: LedgerSeen
     empty: bool = False
-    groups: dict[str, Groups] = {}
-    intermediate_starts: dict[str, int] = {}
+    groups: dict[SubtopologyNumber, Groups] = {}
+    intermediate_starts: dict[PartitionName, int] = {}
     warnings: tuple[str, ...] = ()
-    interval_ms: tuple[int, int] | None = None
+    interval_ms: tuple[Moment, Moment] | None = None
     kept_ms: tuple[int, int] | None = None
     changelog_ids: dict[str, str] = {}
     dag_id: str = ""
     autostop_at: str = ""
-    moved_starts: dict[str, int] = {}
-    grown: dict[str, dict[str, GrownTopic]] = {}
+    moved_starts: dict[PartitionName, int] = {}
+    grown: dict[SubtopologyNumber, dict[str, GrownTopic]] = {}
     placements: dict[str, tuple[int, int]] = {}
-    blocked: dict[str, int] = {}
-    processors: dict[str, Processors] = {}
+    blocked: dict[PartitionName, int] = {}
+    processors: dict[SubtopologyNumber, Processors] = {}
     global_tables: tuple[FrozenTable, ...] = ()
     behind_cut: BehindCut | None = None
     end_of_run: EndOfRun | None = None
+
+    def __post_init__(self) -> None:
+        refuse_too_many(self.partitions.values())
+        refuse_too_many(self.tasks.values())
 
     def moment_of(self, subtopology: int) -> int | None:
         """Return the moment to which the run's end brings a subtopology's stream time; None without one."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger import fold
 from airflow_kstreams.batch.ledger.fold import CHECKPOINT_KEY
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError
 from airflow_kstreams.batch.protocol.slice import metadata_records
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from tests.unit.batch.run.test_printed_remedies import Scene
@@ -32,14 +32,14 @@ def test_next_run_counts_on_when_the_version_that_wrote_the_ledger_is_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def older(value: bytes, kind: Any) -> Any:
-        raise msgspec.ValidationError("a value that came with a later version")
+        raise UnreadableError("a value that came with a later version")
 
     scene = Scene()
     scene.send("a", "b")
     scene.app.run("first")
     scene.send("a")
     with monkeypatch.context() as installed:
-        installed.setattr(fold, "decode_json", older)
+        installed.setattr(fold, "read_json", older)
         with pytest.raises(KafkaClientError, match="is not a ledger record that this version reads"):
             scene.app.run("second")
     scene.app.run("second")

@@ -27,7 +27,8 @@ from airflow_kstreams.streams.plan import SubtopologyPlan
 
 pytestmark = pytest.mark.promise("parked-records-come-first")
 
-_LARGEST = 2**63 - 1
+#: So large that the sum over the nodes of a task still has 64 bits.
+_LARGEST = (2**63 - 1) // MOST_NODES
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
 from airflow_kstreams.batch.protocol import replay_records
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster
@@ -144,13 +143,13 @@ def test_each_letter_is_back_once_when_the_version_that_wrote_the_replays_is_ins
     scene.replay("r2", where={"offset": "7"})
 
     def older(value: bytes, kind: type[Any]) -> object:
-        found: object = decode_json(value, kind)
+        found: object = read_json(value, kind)
         if isinstance(found, replay_records.Replay) and found.replay_id == "r2":
-            raise msgspec.ValidationError("a value that came with a later version")
+            raise UnreadableError("a value that came with a later version")
         return found
 
     with monkeypatch.context() as installed:
-        installed.setattr(replay_records, "decode_json", older)
+        installed.setattr(replay_records, "read_json", older)
         with pytest.raises(KafkaClientError, match="is not a replay's record that this version reads"):
             scene.replay("r3")
     scene.replay("r3")

@@ -297,7 +297,7 @@ def test_slice_is_dropped_when_another_program_wrote_it(scene: ResetScene) -> No
 
 
 @pytest.mark.parametrize("value", [b"not json", b'{"topology": 1}'])
-@pytest.mark.remedy("metadata._plan")
+@pytest.mark.remedy("metadata._readable")
 def test_slice_is_dropped_when_its_marker_cannot_be_read(scene: ResetScene, value: bytes) -> None:
     headers = [("kstreams.version", VERSION), ("kstreams.run", b"r9"), ("kstreams.plan", value)]
     scene.kafka.append(METADATA, b"0", APP.encode(), headers=[*headers])

@@ -1,0 +1,188 @@
+"""Records that a program writes in the place of the engine's own: what reads them raises errors of ours only,
+and takes no more memory or time than the records are worth.
+
+A record is made from one that the engine wrote, by a change at one place: of its key, its value, a header, or
+at any depth of the JSON in one of these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.growing.expansion_rules import Expansion
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskMetrics
+from airflow_kstreams.batch.protocol.replay_records import Replay, decode_replays, encode_replay
+from airflow_kstreams.batch.protocol.slice.metadata import fold
+from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, finished_record
+from airflow_kstreams.batch.run.begin.left_unread import written_to
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.partitioning.processors import Processors
+from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.bounded_process import outcome_of
+from tests.support.kafka.ledger_history import APP, LEDGER, LedgerHistory
+from tests.support.kafka.metadata_log import a_slice, log_of, second_run
+
+pytestmark = pytest.mark.promise("own-topics-can-be-poisoned")
+
+#: JSON that a program may write in the place of any part.
+PARTS = (
+    *("null", "true", "-1", "0.5", "1e999", "NaN", "-9223372036854775809", "9223372036854775807"),
+    *("1000000000000", "9" * 5_000, '""', '"\\ud800"', '"x-y"', '"0"', "[]", "{}", '{"0":1000000000}'),
+    *('[1000000000,[1000000000],"linear"]', "[" * 50_000, '{"a-0":-5}', '{"a":{"b":1}}', '["in",1,2,3]'),
+)
+BYTES = (b"", b"\xff\xfe", b"0", b"1", b"-1", b"9" * 5_000, b"999999999999999999", b"done", b"[]", b"\x00")
+_HOLE = "\x00hole"
+
+
+def changed_json(data: bytes, random: Random) -> bytes:
+    """Return JSON with another part at some place."""
+    whole = json.loads(data)
+    at: Any = whole
+    while True:
+        places = [*at] if isinstance(at, dict) else [*range(len(at))]
+        if not places:
+            return random.choice(PARTS).encode()
+        place = random.choice(places)
+        if not isinstance(at[place], dict | list) or not at[place] or random.random() < 0.3:
+            break
+        at = at[place]
+    at[place] = _HOLE
+    return json.dumps(whole).replace(json.dumps(_HOLE), random.choice(PARTS)).encode()
+
+
+def changed(data: bytes | None, random: Random) -> bytes | None:
+    """Return other bytes."""
+    if data and data[:1] in (b"{", b"[") and random.random() < 0.8:
+        return changed_json(data, random)
+    return random.choice((None, *BYTES)) if random.random() < 0.7 else (data or b"")[: random.randrange(9)]
+
+
+def poisoned(record: MetadataRecord, random: Random) -> MetadataRecord:
+    """Return a record with a change at one place."""
+    headers = list(record.headers or ())
+    what = random.choice(("value", "value", "key", "header", "header") if headers else ("value", "key"))
+    if what == "value":
+        return record._replace(value=changed(record.value, random))
+    if what == "key":
+        return record._replace(key=changed(record.key, random) or b"")
+    place = random.randrange(len(headers))
+    name, value = headers[place]
+    other = changed(value, random)
+    headers[place : place + 1] = [] if other is None else [(name, other)]
+    return record._replace(headers=headers)
+
+
+def only_ours(read: Callable[[], object]) -> bool:
+    """Return whether something was read; every error is one of ours, and says what to do."""
+    try:
+        read()
+    except KStreamsError as error:
+        assert error.fix
+        return False
+    return True
+
+
+@given(seed=st.integers(0, 2**32))
+def test_metadata_topic_is_read_or_refused_whatever_stands_in_it(seed: int) -> None:
+    random = Random(seed)
+    first, later = second_run()
+    log = first + random.choice((later, []))
+    at = random.randrange(len(log))
+    log.insert(random.randrange(at, len(log)) + 1, poisoned(log[at], random))
+
+    def read() -> None:
+        folded = fold(log_of(log), APP, topics=("A", "B", "I"))
+        facts = RunFacts(APP, Ledger(), folded)
+        assert folded.reached is not None
+        assert len(facts.last_tasks.transactional_ids or ()) <= 200_000
+        written_to(facts)
+        facts.disagreements()
+        if folded.slice is not None and not folded.torn:
+            finished_record(folded.slice, owner="x")
+
+    only_ours(read)
+
+
+@given(seed=st.integers(0, 2**32))
+def test_ledger_is_read_or_refused_whatever_stands_in_it(seed: int) -> None:
+    random = Random(seed)
+    history = LedgerHistory(kafka=InMemoryKafka(clock=ManualClock()), partitions=2)
+    history.finish_many(2)
+    history.renew()
+    written = [
+        MetadataRecord(LEDGER, record.value(), record.key() or b"", record.headers())
+        for record in history.kafka.records(LEDGER)
+    ]
+    record = poisoned(random.choice(written), random)
+    history.kafka.append(LEDGER, record.value, record.key, headers=record.headers)
+
+    def read() -> None:
+        ledger = history.read()
+        runs = [*ledger.latest(5), *ledger.all_runs().values()]
+        for run in runs:
+            ledger.detailed(run)
+            list(ledger.before(run))
+        ledger.find(history.finished[0])
+        assert (ledger.stops, ledger.topic_ids, ledger.left_at(["in"])) is not None
+
+    only_ours(read)
+
+
+def test_texts_beside_offsets_are_read_or_are_anothers() -> None:
+    random = Random(7)
+    metrics = TaskMetrics(active_ns=3)
+    known = OffsetMetadata(run_id="r", task_id="0_1", records_in=4, parked={"node": 1}, metrics=metrics)
+    copying = Expansion(before=2, after=Processors(4, (2, 4), "linear"), topic_id="id", stepped_ms=1)
+    for _ in range(300):
+        for kind, text in ((OffsetMetadata, known.encode()), (Expansion, copying.encode())):
+            data = changed_json(text.encode(), random).decode(errors="replace")
+            found = kind.decode(data)
+            assert found is None or isinstance(found, kind)
+
+
+def test_replays_are_read_or_refused_whatever_stands_in_their_topic() -> None:
+    random = Random(7)
+    replay = Replay(
+        replay_id="r1", dead_letter_topic="d", topic_id="id", begun_ms=1, stops={0: 5}, positions={0: 2}
+    )
+    good = encode_replay(replay)
+    for _ in range(300):
+        record = poisoned(good, random)
+        only_ours(lambda record=record: decode_replays(log_of([good, record])))  # type: ignore[misc]
+
+
+def test_hostile_records_take_no_more_memory_or_time_than_their_size() -> None:
+    def work() -> None:
+        slice_ = a_slice()
+        wide = [f'"t{number}":200000' for number in range(20_000)]
+        for name in ("partitions", "tasks", "intermediate_starts", "groups", "topic_ids"):
+            for part in (*PARTS, "{" + ",".join(wide) + "}"):
+                plan = json.loads(msgspec.json.encode(slice_.plan))
+                plan[name] = _HOLE
+                data = json.dumps(plan).replace(json.dumps(_HOLE), part).encode()
+                first, later = second_run()
+                marker = later[-1]
+                headers = [
+                    (header, data if header == "kstreams.plan" else value)
+                    for header, value in marker.headers or ()
+                ]
+                log = [*first, *later, marker._replace(headers=headers)]
+                only_ours(
+                    lambda log=log: (
+                        RunFacts(  # type: ignore[misc]
+                            APP, Ledger(), fold(log_of(log), APP)
+                        ).last_tasks
+                    )
+                )
+
+    assert outcome_of(work) == ""
