@@ -83,7 +83,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     proof = config.getoption("--prove")
-    kept, left = [], []
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     for item in items:
         runs = _is_long(item) or _draws(item) if proof else not _is_long(item)
         (kept if runs else left).append(item)
