@@ -122,20 +122,19 @@ class ApplicationSettings:
     )
     deserialization_exception_handler: Literal["fail", "skip", "dead-letter"] = _setting(
         "fail",
-        doc="What to do with a record that cannot be decoded: fail (Kafka Streams' default: nothing is "
+        doc="Reaction to a record that cannot be decoded: fail (Kafka Streams' default: nothing is "
         "lost), skip (logged and counted), or dead-letter.",
     )
     processing_exception_handler: Literal["fail", "skip", "dead-letter"] = _setting(
         "fail",
-        doc="What to do with a record that a function of the topology, or a sink's serde, refuses: fail, "
+        doc="Reaction to a record that a function of the topology, or a sink's serde, refuses: fail, "
         "skip at that node, or dead-letter.",
     )
     production_exception_handler: Literal["fail", "skip", "dead-letter"] = _setting(
         "fail",
-        doc="What to do with a result that its topic does not take for what it is, because it is too large "
-        "above all: fail, skip (logged and counted), or dead-letter, which sends the record that it came "
-        "from. What the broker has refused is left out by another attempt, after an abort. Changelogs are "
-        "never left out.",
+        doc="Reaction to a result that its topic refuses for a fault of the record, such as its size: fail, "
+        "skip (logged and counted), or dead-letter, which sends the record that it came from. Another "
+        "attempt leaves out what the broker has refused, after an abort. Changelogs are never left out.",
     )
     errors_dead_letter_queue_topic_name: str = _setting(
         "",
@@ -197,7 +196,7 @@ class ApplicationSettings:
     )
     late_share_exceeded: Literal["warn", "fail"] = _setting(
         "warn",
-        doc="What to do with a run that drops a larger share of its records as late than max.late.share: "
+        doc="Reaction to a run that drops a larger share of its records as late than max.late.share: "
         "warn, or fail without retry before the run is finished. Its results are committed by then; with a "
         "larger share, or warn, a retry finishes it.",
     )
@@ -208,9 +207,9 @@ class ApplicationSettings:
     )
     finished_with_other_topology: Literal["warn", "fail"] = _setting(
         "warn",
-        doc="What to do with a run that is asked for again, as by clearing it, and has finished by another "
-        "topology of the same DAG: warn, and process nothing (a cleared run must not fail because the file "
-        "was mended since), or fail without retry. The text names the ways to process its records again.",
+        doc="Reaction to a cleared run that another topology of the same DAG has finished: warn, and process "
+        "nothing (a cleared run must not fail because the file was mended since), or fail without retry. The "
+        "text names the ways to process its records again.",
     )
     initial_partitions: str = _setting(
         "",

@@ -1,9 +1,10 @@
 """Tells an application's own internal topics from those of another application.
 
-Names do not say it: ``orders`` with a store ``eu-totals`` and ``orders-eu`` with a store ``totals`` have a
-changelog of one name. Rule: a topic is the application's if its ledger has the topic's id. One that it does
-not have is claimed if nothing was ever written to it; so is any, if the ledger was lost, and the ids with it.
-A topic whose id another application's ledger has is that one's in any case.
+Names cannot tell them apart: ``orders`` with a store ``eu-totals`` and ``orders-eu`` with a store ``totals``
+have a changelog of one name. Rule: a topic is the application's if its ledger has the topic's id. The
+application claims a topic whose id its ledger does not have if no record was ever written to it; and any
+topic, if the ledger was lost, and the ids with it. A topic whose id is in another application's ledger
+belongs to that one in any case.
 
 Two applications that begin at the same moment may both find a topic that was never written. Each writes its
 claim first, and looks at the other's ledger after that: at least the later one sees the other's claim.
@@ -36,8 +37,8 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 log = logging.getLogger(__name__)
 
 _RENAME = (
-    "give the store, or what else names the topic, another name in one of the applications, or one of them "
-    "another id"
+    "give the store, or the operator that names the topic, another name in one of the applications, or give "
+    "one of them another id"
 )
 
 
@@ -170,20 +171,20 @@ def refuse_foreign(
         if before is None and not known.all_known:
             continue
         other = (
-            ", and no run has made it" if before is None else f": its id is {ids[topic]}, expected {before}"
+            ", and no run created it" if before is None else f": its id is {ids[topic]}, expected {before}"
         )
-        causes.append(f"topic {topic} of application {app!r} holds what others have written{other}")
-        # What a run has made of a changelog is forgotten with it.
+        causes.append(f"topic {topic} of application {app!r} holds records of other producers{other}")
+        # Runs that built their state on a changelog are forgotten with it.
         state_is_lost = before is not None and topic in plan.changelogs
         commands.append(give_up_command(app, [topic]) if state_is_lost else delete_topic(topic))
     if causes:
-        delete = f"; or, if what it holds is of no use, delete it: {'; '.join(commands)}" if commands else ""
+        delete = f"; or, if its records are of no use, delete it: {'; '.join(commands)}" if commands else ""
         raise TopologyError("; ".join(causes), fix=_RENAME + delete)
 
 
 def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:
-    """Refuse to work on internal topics that another application has claimed, too. It is asked after the own
-    claim is written.
+    """Refuse to work on internal topics that another application has claimed, too; the coordinator calls it
+    after it has written its own claim.
 
     :raises TopologyError: there are such topics.
     """
@@ -215,7 +216,7 @@ def ever_written(
 
 
 def _of_another(application_id: str, topic: str, owner: str) -> str:
-    return f"topic {topic} of application {application_id!r} is a topic of application {owner!r}, too"
+    return f"topic {topic} of application {application_id!r} also belongs to application {owner!r}"
 
 
 def _internal(plan: TopologyPlan) -> list[str]:

@@ -54,7 +54,7 @@ def refused(error: UncopyableError, node: str, *, task_id: str, implicit: bool) 
     """
     fix = "forward plain data to the node, or give the class a __deepcopy__"
     return TopologyError(
-        f"task {task_id}: {error}, and what waits for node {node!r} while calls run must stay as it is",
+        f"task {task_id}: {error}, and node {node!r} needs a copy of each value that waits while calls run",
         fix=f"{fix}, or set num.threads.per.task=1" if implicit else fix,
     )
 

@@ -122,8 +122,8 @@ class KeyCheck:
         )
         raise TopologyError(
             f"task {self._task_id}: topic {partition.topic} grew over {counts} partitions, and the key of "
-            f"{partition}@{offset} does not lie where that growth puts it ({expected}){others}: its state is "
-            "another task's",
+            f"{partition}@{offset} is in a partition that this growth does not give it (expected {expected})"
+            f"{others}: another task has the key's state",
             fix="have all producers of the topic place keys by Kafka's default partitioner and grow it to "
             "multiples only, or use the LinearHashPartitioner; or go through repartition(n), then start over "
             "with empty state; if the topic began with another count than the recorded "

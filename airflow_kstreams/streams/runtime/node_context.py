@@ -234,8 +234,8 @@ class BoundNodeContext:
             raise self._contradiction(
                 "goes by stream time",
                 "held_back_ms is None",
-                fix="set held_back_ms to how far behind stream time what it gives may be dated, 0 for not at "
-                "all; the end of a run would close windows below too early",
+                fix="set held_back_ms to the number of milliseconds by which forwarded records may be older "
+                "than stream time, 0 if none is; else the end of a run closes windows below too early",
             )
         self._owner.timed_nodes.add(self.node)
 

@@ -28,7 +28,7 @@ def test_values_to_choose_from_are_told_when_a_setting_has_another() -> None:
     with pytest.raises(ConfigError) as caught:
         ApplicationSettings.parse("app", {"processing.exception.handler": "ignore"})
     assert caught.value.fix == (
-        "choose one of fail, skip, dead-letter (What to do with a record that a function of the topology, "
+        "choose one of fail, skip, dead-letter (Reaction to a record that a function of the topology, "
         "or a sink's serde, refuses: fail, skip at that node, or dead-letter)"
     )
 

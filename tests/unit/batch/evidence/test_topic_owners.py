@@ -91,7 +91,7 @@ def test_second_application_is_refused_and_the_first_is_named_when_names_coincid
     publish(kafka, "eu", "a", "a")
     orders.run("run-1")
     error = refused(orders_eu)
-    assert f"topic {SHARED} of application 'orders-eu' is a topic of application 'orders'" in error.cause
+    assert f"topic {SHARED} of application 'orders-eu' also belongs to application 'orders'" in error.cause
     assert f"topic {REPARTITION}" in error.cause
     assert "another id" in error.fix and "another name" in error.fix
     assert "orders-eu-metadata" in kafka.topics() and kafka.records("orders-eu-metadata") == []
@@ -108,7 +108,7 @@ def test_second_application_is_refused_when_the_first_has_only_begun(
     publish(kafka, "all", "a")
     publish(kafka, "eu", "a")
     slice_ = orders.begin("run-1")
-    assert "is a topic of application 'orders'" in refused(orders_eu).cause
+    assert "also belongs to application 'orders'" in refused(orders_eu).cause
     orders.tasks(slice_)
     orders.finish("run-1")
     assert counts(kafka, "all-out") == [1]
@@ -123,10 +123,10 @@ def test_applications_that_begin_at_one_moment_do_not_both_go_on(
     # The topics are made and looked at; nothing is written yet.
     orders_eu.interceptor = Once("writer.begin", 1, lambda: orders.begin("run-1"))
     error = refused(orders_eu)
-    assert f"topic {SHARED} of application 'orders-eu' is a topic of application 'orders'" in error.cause
+    assert f"topic {SHARED} of application 'orders-eu' also belongs to application 'orders'" in error.cause
     assert "--application-id orders-eu --delete-stopoffsets" in error.fix
     orders_eu.interceptor = None
-    assert "is a topic of application 'orders'" in refused(orders_eu).cause, "whatever becomes of it"
+    assert "also belongs to application 'orders'" in refused(orders_eu).cause, "whatever becomes of it"
     accept_in_memory(error, kafka)
     orders.run("run-1", (0, 2))
     dataclasses.replace(orders_eu, application_id="eu").run("run-1")
@@ -140,11 +140,11 @@ def test_application_is_refused_when_another_program_has_written_its_topic(
     rewrite(kafka, SHARED, written=True)
     publish(kafka, "all", "a")
     error = refused(orders)
-    assert f"topic {SHARED} of application 'orders' holds what others have written" in error.cause
+    assert f"topic {SHARED} of application 'orders' holds records of other producers" in error.cause
     assert f"kafka-topics.sh --bootstrap-server <broker> --delete --topic {SHARED}" in error.fix
     subject = Subject(plan=orders.topology.plan("orders"), settings=orders.checked)
     found = [f.text for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "topics"]
-    assert any("holds what others have written" in text for text in found)
+    assert any("holds records of other producers" in text for text in found)
     accept_in_memory(error, kafka)
     orders.run("run-1")
     assert counts(kafka, "all-out") == [1]
@@ -238,5 +238,5 @@ def test_continuous_run_is_refused_a_topic_of_another_application(
     endless = SwitchingApplication(
         topology=orders_eu.topology, cluster=kafka, clock=kafka.clock, application_id="orders-eu"
     )
-    with pytest.raises(TopologyError, match="is a topic of application 'orders'"):
+    with pytest.raises(TopologyError, match="also belongs to application 'orders'"):
         endless.run_continuously("c-1")
