@@ -57,10 +57,10 @@ class RecordFailure:
 class NodeCounts:
     """Numbers of records at a node.
 
-    :param records_in: that reached it.
-    :param records_out: that it forwarded, or wrote.
-    :param dropped: that it dropped by rule, e.g. for want of a key.
-    :param failed: at which it failed.
+    :param records_in: number of records that reached it.
+    :param records_out: number of records that it forwarded, or wrote.
+    :param dropped: number of records that it dropped by rule, e.g. for lack of a key.
+    :param failed: number of records at which it failed.
     """
 
     records_in: int = 0

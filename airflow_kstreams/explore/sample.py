@@ -26,7 +26,7 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True):
     :param key: serialized, None if it has none.
     :param value: serialized, None if it has none.
     :param timestamp_ms: epoch milliseconds, -1 if it has none.
-    :param headers: in order, names may repeat.
+    :param headers: headers in their order; names may repeat.
     """
 
     topic: str

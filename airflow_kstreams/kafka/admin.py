@@ -446,7 +446,7 @@ class ClusterAdmin:
         raise refused or convert(error, what=what, where=self._bootstrap)
 
     def _served(self, names: Collection[str], partitions: int = 0) -> bool:
-        """Whether every partition of the topics has a leader, which comes a moment after the topics exist.
+        """Return True if every partition of the topics has a leader; it gets one a moment after it exists.
 
         :param partitions: smallest number of partitions of each topic.
         """

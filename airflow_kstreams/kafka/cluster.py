@@ -70,7 +70,7 @@ class KafkaCluster:
     ) -> WriterPort:
         """Make a writer: transactional with a transactional id, idempotent without one.
 
-        :param limits: of the topics that it writes; the user's own client settings come first.
+        :param limits: limits of the topics that the writer writes; the user's own client settings come first.
         """
         limits = limits or {}
         config = {**sized(limits), **self._client_config}

@@ -102,7 +102,7 @@ def await_connection(
 
 
 def _may_be_settings(complaint: str) -> bool:
-    """Whether a complaint may come from settings that do not fit the listener."""
+    """Return True if a complaint may come from settings that do not fit the listener."""
     return "SSL" in complaint or "Disconnected" in complaint
 
 

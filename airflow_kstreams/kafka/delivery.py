@@ -101,8 +101,8 @@ class DeliveryFailures:
     :meth:`clear`, and what the broker refused for its time.
 
     :param config: the producer's settings.
-    :param limits: of the topics that it writes, as far as they are known.
-    :ivar times: of the records that are sent.
+    :param limits: limits of the topics that the producer writes, as far as they are known.
+    :ivar times: times of the records that are sent.
     """
 
     __slots__ = (

@@ -192,8 +192,10 @@ class _Listener:
         return closing(wrapped)
 
     def _answers(self, *, tls: ssl.SSLContext | None, login: bool) -> bool:
-        """Whether the listener answers a request that may come before a login or, with ``login`` false, one
-        that may not.
+        """Return True if the listener answers a request.
+
+        :param tls: context of the connection's TLS; None for none.
+        :param login: whether the request may come before a login.
         """
         question = _request(_API_VERSIONS) if login else _request(_METADATA, struct.pack(">i", 0))
         try:

@@ -34,7 +34,7 @@ _NAMED = 1_000
 class SentTimes:
     """The times of a producer's records since the last :meth:`clear`, as far as they may be refused.
 
-    :param limits: of the topics that it writes, as far as they are known.
+    :param limits: limits of the topics that the producer writes, as far as they are known.
     """
 
     __slots__ = ("_after_ms", "_before_ms", "_dated", "_furthest", "_limits", "_refused")
@@ -60,7 +60,7 @@ class SentTimes:
     def note(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int) -> tuple[int, int]:
         """Remember a record that is about to be sent, if its topic may refuse its time.
 
-        :return: as :meth:`taken`.
+        :return: the same as :meth:`taken`.
         """
         beyond = beyond_ms(timestamp_ms, _now_ms(), self._limits.get(topic, BROKER_LIMITS))
         if beyond > -_MARGIN_MS:

@@ -174,7 +174,8 @@ class IdempotentWriter:
 
     :param client_config: checked client settings.
     :param timeout_ms: bound of every request.
-    :param limits: of the topics that it writes, for messages; the client's own limits are its settings.
+    :param limits: limits of the topics that the writer writes, for error texts; the client's own limits are
+        its settings.
     :param owned: further settings that the user cannot change.
     """
 
@@ -229,7 +230,7 @@ class IdempotentWriter:
 
     @property
     def suspect(self) -> bool:
-        """Whether this writer must not be used again."""
+        """True if this writer must not be used again."""
         return self._suspect
 
     def init_transactions(self) -> None:
@@ -323,7 +324,7 @@ class TransactionalWriter(IdempotentWriter):
     :param transactional_id: claimed by ``init_transactions``, which fences every older writer of the same id.
     :param transaction_timeout_ms: time after which the broker aborts a transaction.
     :param timeout_ms: bound of every request.
-    :param limits: of the topics that it writes, for messages.
+    :param limits: limits of the topics that the writer writes, for error texts.
     """
 
     def __init__(
@@ -360,7 +361,7 @@ class TransactionalWriter(IdempotentWriter):
 
     @property
     def suspect(self) -> bool:
-        """Whether a request of this writer may have been repeated: never use it again."""
+        """True if a request of this writer may have been repeated: never use it again."""
         return (
             self._suspect
             or self._events.disconnects > self._disconnects_at_begin

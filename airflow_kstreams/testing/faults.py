@@ -83,7 +83,7 @@ class FaultyCluster:
 
         :param transactional_id: None for a writer without transactions.
         :param transaction_timeout_ms: time after which the broker aborts a transaction.
-        :param limits: of each topic that it writes.
+        :param limits: limits of each topic that the writer writes.
         """
         make = partial(
             self._cluster.writer,

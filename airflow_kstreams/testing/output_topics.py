@@ -51,7 +51,7 @@ class TopicWriter:
     value_serde: Serde
 
     def same_serdes(self, other: TopicWriter) -> bool:
-        """Whether both write the same format."""
+        """Return True if both write the same format."""
         return (self.key_serde, self.value_serde) == (other.key_serde, other.value_serde)
 
 
@@ -182,7 +182,7 @@ class StoreView:
     def get(self, key: Any, *window_ms: int) -> Any:
         """Return the value of a key, None if there is none.
 
-        :param window_ms: in a window store, the window's start; in a session store, the session's start and
+        :param window_ms: the window's start in a window store; in a session store, the session's start and
             end.
         :raises StateStoreError: the key is None, or does not fit the store's key serde.
         """

@@ -256,7 +256,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     @property
     def patient(self) -> bool:
-        """Whether the virtual clock does not move while functions run on threads."""
+        """True if the virtual clock does not move while functions run on threads."""
         return self._waited_seconds <= _THREAD_SECONDS
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:

@@ -178,12 +178,12 @@ class TopologyTestDriver:
 
         :param key: serialized, or None.
         :param value: serialized, or None.
-        :param partition: as for :meth:`pipe_input`; it follows from the bytes of the key unless given.
-        :raises TopologyError: as :meth:`pipe_input`.
-        :raises ConfigError: as :meth:`pipe_input`.
+        :param partition: partition, which follows from the bytes of the key unless given.
+        :raises TopologyError: the same errors as :meth:`pipe_input`.
+        :raises ConfigError: the same errors as :meth:`pipe_input`.
         :raises RecordError: the record or a result of it could not be processed; the driver cannot be used
             further.
-        :raises StateStoreError: as :meth:`pipe_input`.
+        :raises StateStoreError: the same errors as :meth:`pipe_input`.
         :raises TaskCorruptedError: an earlier record had failed.
         """
         self._check_usable()
@@ -203,10 +203,11 @@ class TopologyTestDriver:
 
         :param records: a triple (key, value, timestamp_ms) for each record, as for :meth:`pipe_input`.
         :param partition: the partition of all records; it follows from each record's key unless given.
-        :raises TopologyError: as :meth:`pipe_input`.
+        :raises TopologyError: the same errors as :meth:`pipe_input`.
         :raises ConfigError: one of ``records`` is no such triple, or as :meth:`pipe_input`; none is written.
-        :raises RecordError: as :meth:`pipe_input`; if a key or value does not fit its serde, none is written.
-        :raises StateStoreError: as :meth:`pipe_input`.
+        :raises RecordError: the same errors as :meth:`pipe_input`; if a key or value does not fit its serde,
+            no record is written.
+        :raises StateStoreError: the same errors as :meth:`pipe_input`.
         :raises TaskCorruptedError: an earlier record had failed.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -235,7 +236,7 @@ class TopologyTestDriver:
         :raises ConfigError: the driver is closed, or already in such a block.
         :raises RecordError: a record, a processor's ``init`` or ``close``, or a result of it could not be
             processed; the driver cannot be used further.
-        :raises StateStoreError: as :meth:`pipe_input` and :meth:`restart`.
+        :raises StateStoreError: the same errors as :meth:`pipe_input` and :meth:`restart`.
         :raises TaskCorruptedError: an earlier record had failed.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())

@@ -101,7 +101,7 @@ class AllowedSettings:
     def of_environment(cls) -> Self:
         """Read the list in this process's environment.
 
-        :raises ConfigError: as :meth:`parse`.
+        :raises ConfigError: the same errors as :meth:`parse`.
         """
         return cls.parse(os.environ.get(ALLOWED_VARIABLE, ""))
 

@@ -25,7 +25,7 @@ _MOCK = "mock://"
 
 
 def is_registry_setting(name: str) -> bool:
-    """Whether a client setting is meant for the schema registry."""
+    """Return True if a client setting is meant for the schema registry."""
     return name.startswith(PREFIX)
 
 
@@ -83,7 +83,7 @@ def client_config(url: str, settings: Mapping[str, str]) -> dict[str, object]:
     that credentials never reach a host they were not meant for.
 
     :param url: the registry that the topology names, "" for the one that the settings name.
-    :param settings: by the registry client's own names.
+    :param settings: values by the registry client's own names.
     :raises ConfigError: neither names a registry.
     """
     configured = settings.get("url", "")

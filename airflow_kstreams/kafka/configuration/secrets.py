@@ -49,7 +49,7 @@ class Secret(str):
 
 
 def is_secret(name: str, value: object = "") -> bool:
-    """Whether the value of a setting must never be shown as it is.
+    """Return True if the value of a setting must never be shown as it is.
 
     :param value: the setting's; a URL that holds a user, a password or a query is secret under any name.
     """

@@ -23,7 +23,7 @@ _LIMIT = 2**32
 class RegistryError(Exception):
     """A request to the registry failed.
 
-    :param cause: what the client raised.
+    :param cause: the error that the client raised.
     """
 
     def __init__(self, cause: Exception) -> None:

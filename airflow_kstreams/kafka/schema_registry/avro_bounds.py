@@ -147,7 +147,7 @@ def _takes_no_bytes(node: Any, named: dict[str, Any], above: frozenset[str]) -> 
 
 
 def _holds(name: str, named: dict[str, Any]) -> bool:
-    """Whether a named type is inside itself."""
+    """Return True if a named type is inside itself."""
     seen: set[str] = set()
     open_ = _inner(named[name])
     while open_:

@@ -81,7 +81,7 @@ _PROMOTIONS = {
 class ResolvingDeserializer(ParsesWithinBounds, AvroDeserializer):
     """confluent-kafka's deserializer, which compares a record's schema with the reader's.
 
-    :param client: of the registry.
+    :param client: client of the registry.
     :param schema: the reader's, as text; None reads each record by its own.
     :param logical_types: whether logical types become Python's own, e.g. datetimes.
     """

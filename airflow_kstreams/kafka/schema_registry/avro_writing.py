@@ -65,7 +65,7 @@ class MisfitError(ValueError):
 
     :param where: the field, ``record.field``, or ``the value``.
     :param wanted: type that it must have.
-    :param why: what is wrong with a value of that type, if it is one.
+    :param why: fault of a value that has the type; empty if it has another.
     """
 
     def __init__(self, where: str, wanted: str, why: str = "") -> None:
@@ -77,7 +77,7 @@ class MisfitError(ValueError):
 class FittingSerializer(ParsesWithinBounds, AvroSerializer):
     """confluent-kafka's serializer, with a check of every value.
 
-    :param client: of the registry.
+    :param client: client of the registry.
     :param schema: its text; None writes by the latest version.
     :param logical_types: whether logical types take Python's own, e.g. datetimes.
     """
@@ -113,7 +113,7 @@ class FittingSerializer(ParsesWithinBounds, AvroSerializer):
 def unknown_client(does: str) -> ConfigError:
     """Build the error for a version of confluent-kafka that does not call what is overridden here.
 
-    :param does: what it does instead.
+    :param does: the thing that the client does instead, a verb first.
     """
     return ConfigError(
         f"confluent-kafka {confluent_kafka.__version__} {does}, which the serde of Avro builds on",

@@ -77,7 +77,7 @@ class RegistryOptions(TypedDict, total=False):
     :param use_latest_version: whether to read and write by the newest schema registered for the topic, in
         place of the given one; nothing is registered then. Results depend on what is registered when a task
         starts, so a retried run may give other bytes.
-    :param subject_names: how the registry's subjects are named. ``topic``, unless given, gives
+    :param subject_names: rule for the names of the registry's subjects. ``topic``, unless given, gives
         ``<topic>-key`` and ``<topic>-value``, ``record`` the name of the record, ``topic_record`` both.
         Stores use the name of their changelog topic.
     """
@@ -454,7 +454,7 @@ def registry_fault(error: RegistryError, *, url: str, what: str, said: str) -> K
 
 
 def is_unknown_schema(error: Exception) -> bool:
-    """Whether the registry answered that it holds no such schema."""
+    """Return True if the registry answered that it holds no such schema."""
     found = fault_in(error)
     return (
         isinstance(found, RegistryError)
@@ -491,7 +491,7 @@ def _remedy(status: int, error: Exception) -> str:
 
 
 def _is_registrys_own(error: Exception) -> bool:
-    """Whether an error holds a registry's own code, e.g. 40403, rather than some web server's."""
+    """Return True if an error holds a registry's own code, e.g. 40403, rather than some web server's."""
     code = getattr(error, "error_code", None)
     return isinstance(code, int) and code > 1000
 

@@ -57,7 +57,7 @@ class SchemaFormat(ABC):
 
     @property
     def has_schema(self) -> bool:
-        """Whether values can be written; without a schema they can only be read."""
+        """True if values can be written; without a schema they can only be read."""
         return True
 
     def missing_reference(self, *, latest: bool) -> str | None:
@@ -112,7 +112,7 @@ class _JsonFormat(SchemaFormat):
 
     @property
     def has_schema(self) -> bool:
-        """Whether a schema was given."""
+        """True if a schema was given."""
         return self.schema is not None
 
     @staticmethod
@@ -136,7 +136,7 @@ class AvroFormat(_JsonFormat):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Whether logical types are left as they are."""
+        """``no logical types`` if values keep what Avro makes logical types of; empty if not."""
         return () if self.logical_types else ("no logical types",)
 
     def missing_reference(self, *, latest: bool) -> str | None:

@@ -141,7 +141,7 @@ class BoundedValidator:
         """Judge a value.
 
         :raises ValidationError: it does not fit.
-        :raises BrokenSchemaError: that takes more steps than any sound schema needs.
+        :raises BrokenSchemaError: the check takes more steps than any sound schema needs.
         """
         _validate(self._validator, value)
 
@@ -330,8 +330,8 @@ def _not_here(uri: str) -> Any:
 
 
 def _has_loop(edges: dict[int, list[int]]) -> bool:
-    """Whether a graph has a loop: whether nodes are left when those without an edge out are taken away, again
-    and again.
+    """Return True if a graph has a loop: nodes without an edge out are taken away, again and again, and some
+    are left.
     """
     into: dict[int, list[int]] = {}
     count = {node: len(targets) for node, targets in edges.items()}

@@ -42,7 +42,7 @@ class ParsingDeserializer(_Parsing, ProtobufDeserializer):
 
 
 def holds_map(message: Any) -> bool:
-    """Whether a message or one inside it has a map field."""
+    """Return True if a message or one inside it has a map field."""
     seen = {message.full_name}
     open_ = [message]
     while open_:

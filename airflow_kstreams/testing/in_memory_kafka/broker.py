@@ -153,7 +153,7 @@ class TransactionCoordinator:
         return [name for name, owner in self._owners.items() if owner.transaction or owner.completing]
 
     def is_pending(self, group: str, partitions: Collection[TopicPartition]) -> bool:
-        """Whether a transaction that is not completed holds the group's offset of one of the partitions."""
+        """Return True if an uncompleted transaction holds the group's offset of one of the partitions."""
         return any(
             not transaction.offsets.get(group, {}).keys().isdisjoint(partitions)
             for owner in self._owners.values()
@@ -239,7 +239,7 @@ class Topic:
 
     @property
     def compacted(self) -> bool:
-        """Whether only the last record of each key is kept."""
+        """True if only the last record of each key is kept."""
         return "compact" in self.spec.configs.get("cleanup.policy", "")
 
     def partition_for(self, key: bytes | None) -> int:
@@ -309,7 +309,7 @@ class Broker:
         self.transactions = TransactionCoordinator(self)
 
     def led(self) -> bool:
-        """Whether partitions have leaders."""
+        """Return True if partitions have leaders."""
         return self.clock.now_ms() >= self.leaders_ms
 
     # == time
@@ -405,7 +405,7 @@ class Broker:
         )
 
     def brokers_date(self, topic: Topic) -> bool:
-        """Whether the broker dates a topic's records by its own clock."""
+        """Return True if the broker dates a topic's records by its own clock."""
         default = self.configs.get(_INHERITED[_TIMESTAMP_TYPE])
         return topic.spec.configs.get(_TIMESTAMP_TYPE, default) == "LogAppendTime"
 

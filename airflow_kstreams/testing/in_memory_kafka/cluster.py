@@ -90,7 +90,7 @@ class InMemoryKafka:
 
         :param transactional_id: claimed by ``init_transactions``.
         :param transaction_timeout_ms: time after which the broker aborts a transaction.
-        :param limits: of each topic that it writes.
+        :param limits: limits of each topic that the writer writes.
         """
         if transactional_id is None:
             return InMemoryIdempotentWriter(
@@ -139,7 +139,7 @@ class InMemoryKafka:
         :param key: serialized; None for none.
         :param partition: -1 lets Java's partitioner decide.
         :param timestamp_ms: epoch milliseconds; 0 for the clock's time.
-        :param headers: in order.
+        :param headers: headers in their order.
         :raises KafkaClientError: there is no such topic or partition.
         """
         self._broker.catch_up()

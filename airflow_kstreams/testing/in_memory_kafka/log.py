@@ -68,7 +68,7 @@ class LogRecord:
 
     @property
     def aborted(self) -> bool:
-        """Whether its transaction was aborted."""
+        """True if its transaction was aborted."""
         return self.transaction is not None and self.transaction.committed is False
 
     def topic(self) -> str:
@@ -250,7 +250,7 @@ def request_bytes(content: Content) -> int:
 
 
 def is_too_large(contents: Sequence[Content], limit_bytes: int) -> bool:
-    """Whether a topic refuses a batch, however its writer compresses it."""
+    """Return True if a topic refuses a batch, however its writer compresses it."""
     if _BATCH_OVERHEAD + sum(map(request_bytes, contents)) <= limit_bytes:
         return False
     return batch_bytes(contents) > limit_bytes and _compressed_bytes(contents) > limit_bytes

@@ -74,7 +74,7 @@ class InMemoryIdempotentWriter:
 
     @property
     def suspect(self) -> bool:
-        """Whether this writer must not be used again."""
+        """True if this writer must not be used again."""
         return self._suspect
 
     def spoil(self) -> None:
