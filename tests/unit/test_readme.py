@@ -8,25 +8,15 @@ import pytest
 
 from airflow_kstreams.streams.topology.loader import load_topology
 from tests.support.airflow import airflow_environment
-from tests.support.topology.examples import code_blocks
+from tests.support.topology.examples import write_project
 
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder that holds the README's files; the first line of each block says where it belongs."""
-    for block in code_blocks((_ROOT / "README.md").read_text(encoding="utf-8")):
-        if block.is_example:
-            continue
-        first = block.code.splitlines()[0]
-        assert first.startswith("# ") and first.endswith(".py"), (
-            f"README.md, line {block.line}: no file named"
-        )
-        path = tmp_path / first.removeprefix("# ")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.code, encoding="utf-8")
-    return tmp_path
+    """A folder that holds the README's files."""
+    return write_project((_ROOT / "README.md").read_text(encoding="utf-8"), tmp_path)
 
 
 def test_application_plans_its_topics_when_copied_from_the_readme(project: Path) -> None:

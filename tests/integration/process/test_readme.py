@@ -10,23 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.fresh_python import ROOT
-from tests.support.topology.examples import code_blocks
+from tests.support.topology.examples import write_project
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder that holds the README's files; the first line of each block says where it belongs."""
-    for block in code_blocks((ROOT / "README.md").read_text(encoding="utf-8")):
-        if block.is_example:
-            continue
-        first = block.code.splitlines()[0]
-        assert first.startswith("# ") and first.endswith(".py"), (
-            f"README.md, line {block.line}: no file named"
-        )
-        path = tmp_path / first.removeprefix("# ")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.code, encoding="utf-8")
-    return tmp_path
+    """A folder that holds the README's files."""
+    return write_project((ROOT / "README.md").read_text(encoding="utf-8"), tmp_path)
 
 
 def test_test_passes_when_copied_from_the_readme(project: Path) -> None:

@@ -29,11 +29,11 @@ def counted() -> Topology:
     return builder.build()
 
 
-def kafka_with_topics() -> InMemoryKafka:
-    """Make a cluster with the topics of :func:`copied`, of two partitions each."""
+def kafka_with_topics(*topics: str, partitions: int = 2) -> InMemoryKafka:
+    """Make a cluster with topics, those of :func:`copied` unless given."""
     kafka = InMemoryKafka()
-    for topic in ("in", "middle", "out"):
-        kafka.create_topic(topic, partitions=2)
+    for topic in topics or ("in", "middle", "out"):
+        kafka.create_topic(topic, partitions=partitions)
     return kafka
 
 
@@ -42,6 +42,22 @@ def copying(kafka: InMemoryKafka, settings: Mapping[str, object] | None = None) 
     return Application(
         application_id=APP, topology=copied(), on=kafka, clock=kafka.clock, settings=settings or {}
     )
+
+
+def counting(kafka: InMemoryKafka) -> Application:
+    """Make the application of :func:`counted`, which commits each record."""
+    return Application(
+        application_id=APP,
+        topology=counted(),
+        on=kafka,
+        clock=kafka.clock,
+        settings={"commit.every.records": 1},
+    )
+
+
+def counts(kafka: InMemoryKafka) -> list[int]:
+    """Return the counts that an application of :func:`counted` has given, in order."""
+    return [int.from_bytes(value or b"", "big") for value in kafka.values("out")]
 
 
 def publish(kafka: InMemoryKafka, *values: object, partition: int = 0, topic: str = "in") -> None:

@@ -80,6 +80,21 @@ def markdown_tests(path: Path, name: str) -> list[doctest.DocTest]:
     return tests
 
 
+def write_project(text: str, folder: Path) -> Path:
+    """Write the files of a Markdown text into a folder, and return that; the first line of each block of
+    Python says where it belongs.
+    """
+    for block in code_blocks(text):
+        if block.is_example:
+            continue
+        first = block.code.splitlines()[0]
+        assert first.startswith("# ") and first.endswith(".py"), f"line {block.line}: no file named"
+        path = folder / first.removeprefix("# ")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.code, encoding="utf-8")
+    return folder
+
+
 def code_blocks(text: str) -> Iterator[CodeBlock]:
     """Yield the blocks of Python in a Markdown text."""
     section = 0

@@ -18,7 +18,7 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
-from tests.support.kafka.copies import APP, counted, publish, refused
+from tests.support.kafka.copies import APP, counting, counts, kafka_with_topics, publish, refused
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_at, accept_in_memory, other_way
@@ -36,25 +36,12 @@ DROP = f"airflow-kstreams reset --bootstrap-server <broker> --application-id {AP
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
-    kafka = InMemoryKafka()
-    for topic in ("in", "out"):
-        kafka.create_topic(topic)
-    return kafka
+    return kafka_with_topics("in", "out", partitions=1)
 
 
 @pytest.fixture
 def app(kafka: InMemoryKafka) -> Application:
-    return Application(
-        application_id=APP,
-        topology=counted(),
-        on=kafka,
-        clock=kafka.clock,
-        settings={"commit.every.records": 1},
-    )
-
-
-def counts(kafka: InMemoryKafka) -> list[int]:
-    return [int.from_bytes(value or b"", "big") for value in kafka.values("out")]
+    return counting(kafka)
 
 
 def end(kafka: InMemoryKafka, at: TopicPartition) -> int:

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicSpec
 from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.copies import APP, counted, publish
+from tests.support.kafka.copies import APP, counting, counts, kafka_with_topics, publish
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
@@ -25,22 +25,12 @@ CHANGELOG = f"{APP}-counts-changelog"
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
-    kafka = InMemoryKafka()
-    for topic in ("in", "out"):
-        kafka.create_topic(topic)
-    return kafka
+    return kafka_with_topics("in", "out", partitions=1)
 
 
 @pytest.fixture
 def app(kafka: InMemoryKafka) -> Application:
-    # Every record of the same task, and a commit for each.
-    return Application(
-        application_id=APP,
-        topology=counted(),
-        on=kafka,
-        clock=kafka.clock,
-        settings={"commit.every.records": 1},
-    )
+    return counting(kafka)
 
 
 def delete(kafka: InMemoryKafka) -> None:
@@ -56,10 +46,6 @@ def recreate(kafka: InMemoryKafka) -> None:
 
 lose = pytest.mark.parametrize("lose", [delete, recreate], ids=["deleted", "created again"])
 Lose = Callable[[InMemoryKafka], None]
-
-
-def counts(kafka: InMemoryKafka) -> list[int]:
-    return [int.from_bytes(value or b"", "big") for value in kafka.values("out")]
 
 
 def test_nothing_is_said_when_a_reset_deleted_the_changelog(app: Application, kafka: InMemoryKafka) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,38 +10,12 @@ import pytest
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.support.remedies import walked
-
-APPLICATION = """
-import msgspec
-from airflow_kstreams.streams import KStreamBuilder, serdes
-
-class Event(msgspec.Struct):
-    n: int
-
-def topology():
-    builder = KStreamBuilder()
-    stream = builder.stream("in", key_serde=serdes.string(), value_serde=serdes.json(Event))
-    stream.filter(lambda k, e: isinstance(e, Event)).send_to("out")
-    return builder.build()
-
-def not_a_topology():
-    return 7
-"""
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
-    return module
+from tests.support.topology.application_files import SHIPPED, load, write_application
 
 
 @pytest.fixture
 def application(tmp_path: Path) -> ModuleType:
-    path = tmp_path / "shipped_application.py"
-    path.write_text(APPLICATION)
-    return load(path)
+    return load(write_application(tmp_path, SHIPPED, "shipped_application.py"))
 
 
 def test_struct_keeps_its_fields_when_built_from_the_text(application: ModuleType) -> None:
@@ -74,7 +46,7 @@ def test_topology_is_built_by_one_thread_at_a_time(tmp_path: Path) -> None:
     text = (
         "import threading, time\n"
         "building = threading.Lock()\n"
-        f"{APPLICATION}\n"
+        f"{SHIPPED}\n"
         "def alone():\n"
         "    assert building.acquire(blocking=False), 'another thread is here'\n"
         "    time.sleep(0.02)\n"
@@ -91,7 +63,7 @@ def test_file_runs_once_when_several_threads_build_from_it(tmp_path: Path) -> No
     text = (
         "import pathlib, time\n"
         f"pathlib.Path({str(mark)!r}).touch(exist_ok=False)\n"
-        f"time.sleep(0.05)\n{APPLICATION}"
+        f"time.sleep(0.05)\n{SHIPPED}"
     )
     source = ApplicationFile(filename=str(tmp_path / "threaded_application.py"), text=text)
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -106,7 +78,7 @@ MAIN = 'if __name__ == "__main__":\n    raise SystemExit(0)\n'
 
 def written(folder: Path, text: str = "", *, name: str = "told_application.py") -> Path:
     """Write the application with more lines behind it."""
-    (folder / name).write_text(f"{APPLICATION}\n{text}")
+    (folder / name).write_text(f"{SHIPPED}\n{text}")
     return folder / name
 
 

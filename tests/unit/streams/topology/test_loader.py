@@ -6,45 +6,27 @@ import pytest
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.topology.loader import load_topology
-
-_GOOD = """
-from airflow_kstreams.streams import KStreamBuilder, serdes
-
-print("user code may print")
-
-def topology():
-    builder = KStreamBuilder()
-    builder.stream("in", key_serde=serdes.string(), value_serde=serdes.string()).send_to(
-        "out", key_serde=serdes.string(), value_serde=serdes.string()
-    )
-    return builder.build()
-"""
-
-
-def _file(folder: Path, text: str, name: str = "some_application.py") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
+from tests.support.topology.application_files import PRINTING, write_application
 
 
 def test_topology_is_built_when_the_file_is_good(tmp_path: Path) -> None:
-    plan = load_topology(_file(tmp_path, _GOOD)).plan("app")
+    plan = load_topology(write_application(tmp_path, PRINTING)).plan("app")
 
     assert plan.inputs == ("in",)
     assert plan.outputs == ("out",)
 
 
 def test_new_text_is_run_when_the_file_has_changed_within_a_second(tmp_path: Path) -> None:
-    first = load_topology(_file(tmp_path, _GOOD)).plan("app")
-    second = load_topology(_file(tmp_path, _GOOD.replace('"out"', '"tou"'))).plan("app")
+    first = load_topology(write_application(tmp_path, PRINTING)).plan("app")
+    second = load_topology(write_application(tmp_path, PRINTING.replace('"out"', '"tou"'))).plan("app")
 
     assert (first.outputs, second.outputs) == (("out",), ("tou",))
 
 
-def test_neighbours_can_be_imported_when_they_lie_beside_the_file(tmp_path: Path) -> None:
-    _file(tmp_path, _GOOD, "neighbour_of_application.py")
+def test_neighbours_can_be_imported_when_they_lie_beside_thewritten(tmp_path: Path) -> None:
+    write_application(tmp_path, PRINTING, "neighbour_of_application.py")
 
-    topology = load_topology(_file(tmp_path, "from neighbour_of_application import topology\n"))
+    topology = load_topology(write_application(tmp_path, "from neighbour_of_application import topology\n"))
 
     assert topology.plan("app").inputs == ("in",)
 
@@ -62,7 +44,7 @@ def test_neighbours_can_be_imported_when_they_lie_beside_the_file(tmp_path: Path
 def test_user_line_is_named_when_the_file_does_not_run(
     text: str, found: str, line: int, tmp_path: Path
 ) -> None:
-    path = _file(tmp_path, text)
+    path = write_application(tmp_path, text)
 
     with pytest.raises(TopologyError) as raised:
         load_topology(path)
@@ -85,7 +67,7 @@ def test_what_was_found_is_named_when_there_is_no_usable_topology(
     text: str, found: str, tmp_path: Path
 ) -> None:
     with pytest.raises(TopologyError) as raised:
-        load_topology(_file(tmp_path, text))
+        load_topology(write_application(tmp_path, text))
 
     assert found in raised.value.cause
 
@@ -97,4 +79,4 @@ def test_path_is_named_when_the_file_is_missing(tmp_path: Path) -> None:
 
 def test_file_is_refused_when_it_would_hide_another_module(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="name of another module, 'json'"):
-        load_topology(_file(tmp_path, _GOOD, "json.py"))
+        load_topology(write_application(tmp_path, PRINTING, "json.py"))

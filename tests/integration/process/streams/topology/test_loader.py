@@ -14,25 +14,7 @@ from airflow_kstreams.streams.errors import ERROR_MARKER
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.topology.loader import GROUPS_MARKER, PLAN_MARKER, LoadedGroups, load_topology
 from tests.support.fresh_python import ROOT
-
-_GOOD = """
-from airflow_kstreams.streams import KStreamBuilder, serdes
-
-print("user code may print")
-
-def topology():
-    builder = KStreamBuilder()
-    builder.stream("in", key_serde=serdes.string(), value_serde=serdes.string()).send_to(
-        "out", key_serde=serdes.string(), value_serde=serdes.string()
-    )
-    return builder.build()
-"""
-
-
-def _file(folder: Path, text: str, name: str = "some_application.py") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
+from tests.support.topology.application_files import PRINTING, write_application
 
 
 def _load(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -48,16 +30,21 @@ def _load(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_plan_writes_the_topics_that_the_settings_name_when_some_are_given(tmp_path: Path) -> None:
     settings = json.dumps({"autostop.at": "interval", "output.topics": "out=out-again"})
-    done = _load(str(_file(tmp_path, _GOOD)), "app", "--settings", settings)
+    done = _load(str(write_application(tmp_path, PRINTING)), "app", "--settings", settings)
 
     (line,) = (line for line in done.stdout.splitlines() if line.startswith(PLAN_MARKER))
     assert msgspec.json.decode(line.removeprefix(PLAN_MARKER), type=TopologyPlan).outputs == ("out-again",)
-    refused = _load(str(_file(tmp_path, _GOOD)), "app", "--settings", json.dumps({"autostop.at": "interval"}))
+    refused = _load(
+        str(write_application(tmp_path, PRINTING)),
+        "app",
+        "--settings",
+        json.dumps({"autostop.at": "interval"}),
+    )
     assert "writes 'out', and no topic is named" in refused.stderr
 
 
 def test_plan_is_the_last_line_and_equal_when_loaded_in_another_process(tmp_path: Path) -> None:
-    path = _file(tmp_path, _GOOD)
+    path = write_application(tmp_path, PRINTING)
 
     done = _load(str(path), "app")
 
@@ -72,7 +59,7 @@ def test_plan_is_the_last_line_and_equal_when_loaded_in_another_process(tmp_path
 
 
 def test_error_is_reported_as_json_when_loading_fails_in_another_process(tmp_path: Path) -> None:
-    done = _load(str(_file(tmp_path, "import nowhere_to_be_found")), "app")
+    done = _load(str(write_application(tmp_path, "import nowhere_to_be_found")), "app")
 
     assert done.returncode == 1
     assert done.stdout == ""
@@ -83,7 +70,7 @@ def test_error_is_reported_as_json_when_loading_fails_in_another_process(tmp_pat
 
 def test_loading_takes_well_under_a_second_when_done_in_another_process(tmp_path: Path) -> None:
     """Of the processor's time: how long others keep the machine says nothing."""
-    path = _file(tmp_path, _GOOD)
+    path = write_application(tmp_path, PRINTING)
     before = _processor_seconds()
 
     assert _load(str(path), "app").returncode == 0
@@ -98,23 +85,23 @@ def _processor_seconds() -> float:
 
 def test_nothing_heavy_is_loaded_when_the_loader_runs(tmp_path: Path) -> None:
     text = (
-        f"{_GOOD}\nimport sys\n"
+        f"{PRINTING}\nimport sys\n"
         "for name in ('airflow', 'pyspark', 'confluent_kafka', 'pyarrow', 'numpy'):\n"
         "    assert name not in sys.modules, name\n"
     )
 
-    done = _load(str(_file(tmp_path, text)), "app")
+    done = _load(str(write_application(tmp_path, text)), "app")
 
     assert done.returncode == 0, done.stderr
 
 
-_GROUPED = _GOOD.replace("serdes\n", "serdes, FixedGroups\n", 1).replace(
+_GROUPED = PRINTING.replace("serdes\n", "serdes, FixedGroups\n", 1).replace(
     "KStreamBuilder()", "KStreamBuilder(partition_grouper=FixedGroups(2))"
 )
 
 
 def test_groups_are_printed_when_partition_counts_are_given(tmp_path: Path) -> None:
-    path = _file(tmp_path, _GROUPED)
+    path = write_application(tmp_path, _GROUPED)
 
     done = _load(str(path), "app", '{"in": 3}')
 
@@ -130,7 +117,7 @@ def test_error_is_printed_when_the_grouper_fails(tmp_path: Path) -> None:
         "def topology", "class Failing:\n    id = 'f'\n    def group(self, counts): return []\n\ndef topology"
     )
 
-    done = _load(str(_file(tmp_path, failing)), "app", '{"in": 3}')
+    done = _load(str(write_application(tmp_path, failing)), "app", '{"in": 3}')
 
     assert done.returncode == 1
     error = json.loads(done.stderr.splitlines()[-1].removeprefix(ERROR_MARKER))
