@@ -213,6 +213,8 @@ class FinishedRuns:
             try:
                 summary = decode_summary(record)
             except KafkaClientError:
+                if self._replaced(record):
+                    continue
                 # Runs before it are given first; the next poll meets it again.
                 self.rewind(record.offset())
                 if found:
@@ -225,6 +227,13 @@ class FinishedRuns:
                 found[key] = (record.offset(), self._detailed(record.offset(), summary))
         return list(found.values())
 
+    def _replaced(self, record: Record) -> bool:
+        """Return whether a later record has the same key, as after ``reset --repair-ledger``."""
+        with closing(self._cluster.admin()) as admin:
+            end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
+        later = self._span(end).records(record.offset() + 1, end)
+        return any(each.key() == record.key() for each in later)
+
     def _detailed(self, at: int, entry: RunSummary) -> RunSummary:
         """Return a run with its details, which are right before its entry, unless they have expired."""
         seen, self._details = self._details, []
@@ -234,14 +243,17 @@ class FinishedRuns:
             details = details_in(seen)
             return entry if details is None else with_details(entry, details) or entry
         # They were passed before. The reader that follows the ledger stays where it is.
-        span = LogSpan(
+        return read_details(self._span(at), entry)
+
+    def _span(self, end: int) -> LogSpan:
+        """Return the ledger up to an offset, for a reader of its own."""
+        return LogSpan(
             partition=self._partition,
             start=0,
-            end=at,
+            end=end,
             reading=lambda: closing(self._cluster.reader(group_id=self._group)),
             clock=SystemClock(),
         )
-        return read_details(span, entry)
 
     def take(self, next_offset: int) -> None:
         """Move the cursor: runs before this offset are taken care of."""

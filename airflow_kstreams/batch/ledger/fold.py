@@ -51,6 +51,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
 from airflow_kstreams.batch.protocol.topics import others_protocol_topic
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.naming.commands import repair_ledger_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import PartitionName
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
@@ -163,7 +164,8 @@ def decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
     except UnreadableError as error:
         raise KafkaClientError(
             f"{topic}-0@{offset} is not a ledger record that this version reads: {error}",
-            fix="install the airflow_kstreams version that wrote it",
+            fix="install the airflow_kstreams version that wrote it; if another program did, stop that, then "
+            f"run {repair_ledger_command(topic.removesuffix('-runs'))}",
             code="BAD_LEDGER",
         ) from None
 
@@ -217,7 +219,8 @@ def last_checkpoint(records: Sequence[Record]) -> tuple[LedgerCheckpoint, Span] 
     if not content:
         raise TornCheckpointError(
             f"{last.topic()}-0@{last.offset()}: pieces of the checkpoint are missing, or are another one's",
-            fix="retry; if it stays, something else writes to this topic: stop it, and restore the topic",
+            fix="retry; if it stays, something else writes to this topic: stop it, and restore the topic, or "
+            f"run {repair_ledger_command(last.topic().removesuffix('-runs'))}",
             code="TORN_LEDGER",
             retriable_code=True,
         )
@@ -235,12 +238,14 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
     :raises KafkaClientError: a record belongs to no ledger or to another version's, or the checkpoint is
         lost.
     """
-    _refuse_others(records, topic)
+    refuse_others(records, topic)
     checkpoint, span = last_checkpoint(records) or (LedgerCheckpoint(past=PastRuns(), at=-1), None)
     after = -1 if span is None else span[1]
     entries: dict[str, Located] = {}
     details: dict[str, int] = {}
     lease, alone, behind = checkpoint.lease, True, False
+    # Only the last record of a key counts, so that one that cannot be read ends with another in its place.
+    last_of = {record.key(): record.offset() for record in records}
     for record in records:
         # A key that is no text is another program's; its record is refused below, with its offset.
         key, value = key_of(record), record.value()
@@ -248,8 +253,9 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
             details[key] = record.offset() + 1
         if record.offset() >= after:
             alone = alone and key == LEASE_KEY
-            lease = lease_seen(record) if key == LEASE_KEY else lease
-        if not key or key.startswith(RESERVED):
+            if key == LEASE_KEY and record.offset() == last_of[record.key()]:
+                lease = lease_seen(record)
+        if not key or key.startswith(RESERVED) or record.offset() != last_of[record.key()]:
             continue
         entries.pop(key, None)
         if value is not None:
@@ -266,7 +272,7 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
     )
 
 
-def _refuse_others(records: Sequence[Record], topic: str) -> None:
+def refuse_others(records: Sequence[Record], topic: str) -> None:
     """Refuse a topic of somebody else's that has the name of a ledger. In a ledger there is a lease, a
     checkpoint or an entry, as long as it holds anything.
 
@@ -294,7 +300,8 @@ def _refuse_lost_checkpoint(entries: Entries, lease: LeaseSeen | None, topic: st
     if entries or (lease is not None and lease.lease.checkpoint is not None):
         raise KafkaClientError(
             f"the checkpoint of {topic} is gone, and with it the offsets at which earlier runs stopped",
-            fix="something else writes to this topic: stop it, and restore the topic",
+            fix="something else writes to this topic: stop it, and restore the topic, or run "
+            f"{repair_ledger_command(topic.removesuffix('-runs'))}",
             code="BAD_LEDGER",
         )
 

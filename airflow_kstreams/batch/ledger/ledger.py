@@ -64,6 +64,7 @@ from airflow_kstreams.batch.ledger.fold import (
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft
 from airflow_kstreams.batch.ledger.run_search import Everything, LogSpan, RunArchive
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.ledger.salvage import Salvage, salvage
 from airflow_kstreams.batch.protocol.logs.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
@@ -302,6 +303,27 @@ def read_ledger(  # noqa: PLR0913 - all but two have defaults
     return source.read()
 
 
+def salvage_ledger(
+    cluster: ClusterPort, application_id: str, *, admin: AdminPort, reader: ReaderPort, clock: Clock
+) -> tuple[Ledger, Salvage]:
+    """Read all of a ledger whose records cannot all be read, and return what is known of it.
+
+    :param reader: reader of the ledger, now and for later look-ups; its earlier assignment is lost.
+    :raises ConfigError: no record belongs to a ledger.
+    """
+    source = _Source(
+        cluster=cluster,
+        application_id=application_id,
+        admin=admin,
+        reader=reader,
+        wait_ms=OPEN_TRANSACTION_TIMEOUT_MS,
+        clock=clock,
+        reading=lambda: nullcontext(reader),
+        before=Ledger(),
+    )
+    return source.salvaged()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
     """One look at a ledger."""
@@ -329,6 +351,12 @@ class _Source:
             with suppress(TornCheckpointError):
                 return self._from_tail() or self._whole()
         return self._from_tail() or self._whole()
+
+    def salvaged(self) -> tuple[Ledger, Salvage]:
+        """Read everything that can be read."""
+        content = self._read(None)
+        found = salvage(content.records, self._span(content), self.topic)
+        return self._ledger(content, found.state, everything=found.everything), found
 
     def _from_tail(self) -> Ledger | None:
         """Read the end and the checkpoint; None if all must be read."""

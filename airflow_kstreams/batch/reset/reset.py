@@ -64,6 +64,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.acceptance import plan_acceptance, write_acceptance
+from airflow_kstreams.batch.reset.ledger_repair import plan_repair, refuse_repair, repair
 from airflow_kstreams.batch.reset.reset_plan import Look, ResetPlan, ResetRequest, Survey, plan_reset, survey
 from airflow_kstreams.batch.reset.scenario import to_offset
 from airflow_kstreams.batch.run.begin.left_unread import written_to
@@ -125,6 +126,8 @@ class ApplicationReset:
         :raises ConfigError: there is no such application or topic, or the request does not fit it.
         :raises KafkaClientError: the broker does not answer.
         """
+        if self._request.repair_ledger:
+            return plan_repair(self._session, self._request)
         return self._planned(survey(self._session, self._request, Look.ASIDE))
 
     def refuse(self, plan: ResetPlan) -> None:
@@ -134,6 +137,9 @@ class ApplicationReset:
         :raises RunBusyError: the application is at work, and force was not asked for.
         :raises RunError: a slice is unfinished, and the request does not drop it.
         """
+        if self._request.repair_ledger:
+            refuse_repair(plan)
+            return
         ledger = Ledger()
         if plan.lease is not None and not self._request.force:
             ledger = self._leases.watch(self._session.read_ledger(wait_ms=0), waiting="a reset")
@@ -174,6 +180,8 @@ class ApplicationReset:
         :raises RunError: a slice is unfinished, and the request does not drop it.
         :raises KafkaClientError: the broker does not answer, or refuses; the same reset may be run again.
         """
+        if self._request.repair_ledger:
+            return repair(self._session, self._request)
         if self._done_before():
             return ResetPlan(request=self._request, done_before=True)
         self.refuse(self.plan())

@@ -65,6 +65,8 @@ class ResetRequest:
     :param reset_id: name of this reset, so that a finished one is not made again; empty for no name.
     :param accept: partitions in which reading goes on at the scenario's offset; the reset does nothing else
         then.
+    :param repair_ledger: whether to write the ledger anew from what can be read of it; the reset does nothing
+        else then.
     """
 
     application_id: str
@@ -77,6 +79,7 @@ class ResetRequest:
     force: bool = False
     reset_id: str = ""
     accept: tuple[TopicPartition, ...] = ()
+    repair_ledger: bool = False
 
     @property
     def only_the_slice(self) -> bool:
@@ -111,6 +114,13 @@ class ResetRequest:
 
         :raises ConfigError: a scenario is given without topics, or partitions are with more than a scenario.
         """
+        if self.repair_ledger:
+            if self._topics or self.accept or self.delete_stop_offsets or self.scenario.option:
+                raise ConfigError(
+                    "--repair-ledger writes the ledger anew, and does nothing besides",
+                    fix="give it alone, or with --force or --dry-run; reset in another call",
+                )
+            return
         if self.accept:
             if self._topics or self.delete_stop_offsets or not self.scenario.option:
                 raise ConfigError(
@@ -207,6 +217,8 @@ class ResetPlan:
     :param members: members of the consumer group; they stay, and may overwrite offsets.
     :param interrupted: command of an earlier reset that is completed first.
     :param done_before: whether the reset of this name was done already.
+    :param repaired: whether the ledger is written anew.
+    :param lost: what of the ledger is not known any more, one line each.
     """
 
     request: ResetRequest
@@ -227,6 +239,8 @@ class ResetPlan:
     members: tuple[GroupMember, ...] = ()
     interrupted: str = ""
     done_before: bool = False
+    repaired: bool = False
+    lost: tuple[str, ...] = ()
 
 
 class Look(enum.Enum):

@@ -21,8 +21,9 @@ from airflow_kstreams.batch.evidence.metadata_owner import refuse_others_metadat
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.fold import lease_record
-from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger, salvage_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.ledger.salvage import Salvage
 from airflow_kstreams.batch.ledger.writes import LedgerChange, ledger_records
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders, fence, written_topics
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
@@ -154,7 +155,7 @@ class CoordinatorSession:
     ) -> RunSummary | None:
         """Write records and offsets in one transaction.
 
-        :param records: records of the metadata topic.
+        :param records: records of the metadata topic, or of the ledger, which come before its changes.
         :param ledger: changes to the ledger, which must have been read since the claim.
         :param lease: lease to write to the ledger, naming the last checkpoint.
         :return: the run that the change finishes, as the ledger gives it from now on.
@@ -172,7 +173,10 @@ class CoordinatorSession:
                     retriable_code=True,
                 )
             try:
-                in_ledger, checkpoint, finished = self._in_ledger(ledger, lease)
+                records = list(records)
+                topic = ProtocolTopics(self.application_id).ledger
+                before = sum(record.topic == topic for record in records)
+                in_ledger, checkpoint, finished = self._in_ledger(ledger, lease, before)
                 writer.begin()
                 for record in (*records, *in_ledger):
                     writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
@@ -185,14 +189,16 @@ class CoordinatorSession:
             self._checkpoint = checkpoint
             if in_ledger and self._next_offset >= 0:
                 # One more for the transaction's marker.
-                self._next_offset += len(in_ledger) + 1
+                self._next_offset += before + len(in_ledger) + 1
             return finished
 
     def _in_ledger(
-        self, change: LedgerChange | None, lease: Lease | None
+        self, change: LedgerChange | None, lease: Lease | None, before: int
     ) -> tuple[list[MetadataRecord], tuple[int, int] | None, RunSummary | None]:
         """Return the ledger's records of a transaction, the place of the last checkpoint after it, and the
         run that it finishes.
+
+        :param before: number of other records of the ledger that come before them.
         """
         records, checkpoint, finished = list[MetadataRecord](), self._checkpoint, None
         if change is not None:
@@ -203,7 +209,9 @@ class CoordinatorSession:
                     code="_STATE",
                     retriable_code=True,
                 )
-            records, checkpoint, finished = ledger_records(self.application_id, change, self._next_offset)
+            records, checkpoint, finished = ledger_records(
+                self.application_id, change, self._next_offset + before
+            )
         if lease is not None:
             named = msgspec.structs.replace(lease, checkpoint=checkpoint)
             records.append(lease_record(self.application_id, named))
@@ -245,6 +253,16 @@ class CoordinatorSession:
             if self.claimed and wait_ms:
                 self._checkpoint, self._next_offset = ledger.checkpoint, ledger.next_offset
             return ledger
+
+    def salvage_ledger(self) -> tuple[Ledger, Salvage]:
+        """Read what can be read of a ledger that :meth:`read_ledger` refuses; a write may follow it."""
+        with self.writing, self.reading:
+            ledger, found = salvage_ledger(
+                self._cluster, self.application_id, admin=self.admin, reader=self.reader, clock=self.clock
+            )
+            if self.claimed:
+                self._checkpoint, self._next_offset = ledger.checkpoint, ledger.next_offset
+            return ledger, found
 
     @contextmanager
     def _held_reader(self) -> Iterator[ReaderPort]:

@@ -94,6 +94,14 @@ def reset(  # noqa: PLR0913 - every parameter is an option
             help="Drop an unfinished run's stop offsets; given alone, do nothing else.",
         ),
     ] = False,
+    repair_ledger: Annotated[
+        bool,
+        typer.Option(
+            "--repair-ledger",
+            help="Write the ledger anew from what can be read of it, after another program wrote to it; it "
+            "prints what is given up, and does nothing else.",
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Go on although the application is at work.")
     ] = False,
@@ -124,6 +132,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         delete_stop_offsets=delete_stopoffsets,
         force=force,
         accept=partitions_in(accept),
+        repair_ledger=repair_ledger,
     )
     with ApplicationReset(cluster(bootstrap_server, config_file), request) as tool:
         if dry_run:
@@ -170,6 +179,8 @@ def _numbers(change: OffsetChange) -> tuple[str, str, str]:
 
 
 def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
+    for lost in plan.lost:
+        yield lost, f"{verb} given up"
     if plan.interrupted:
         yield (
             plan.interrupted,
@@ -205,5 +216,13 @@ def _notes(plan: ResetPlan) -> Iterator[str]:
         )
     for member in plan.members:
         yield f"In the consumer group, and not removed: {member}. It may move the offsets again: stop it."
-    if not (changed or plan.metadata_keys or plan.lease or plan.interrupted):
+    if plan.request.repair_ledger:
+        yield _repair_note(plan)
+    elif not (changed or plan.metadata_keys or plan.lease or plan.interrupted):
         yield "There is nothing to reset."
+
+
+def _repair_note(plan: ResetPlan) -> str:
+    if not plan.repaired:
+        return "Every record of the ledger can be read: there is nothing to repair."
+    return "The ledger holds all that could be read of it, and runs go on with that."

@@ -40,6 +40,15 @@ def drop_slice_command(application_id: str) -> str:
     return reset_command(application_id, "--delete-stopoffsets")
 
 
+def repair_ledger_command(application_id: str) -> str:
+    """Return the command that writes a ledger anew from what can be read of it.
+
+    >>> repair_ledger_command("orders")
+    'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --repair-ledger'
+    """
+    return reset_command(application_id, "--repair-ledger")
+
+
 def accept_command(application_id: str, partitions: Iterable[tuple[str, int]], scenario: str) -> str:
     """Return the command that moves the offset from which some partitions are read, and changes nothing else.
 

@@ -127,6 +127,7 @@ class ResetScene:
         delete_stop_offsets: bool = False,
         force: bool = False,
         reset_id: str = "",
+        repair_ledger: bool = False,
     ) -> ResetRequest:
         return ResetRequest(
             application_id=APP,
@@ -137,6 +138,7 @@ class ResetScene:
             delete_stop_offsets=delete_stop_offsets,
             force=force,
             reset_id=reset_id,
+            repair_ledger=repair_ledger,
         )
 
     def reset(self, cluster: ClusterPort | None = None, **request: Any) -> ResetPlan:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.slice import metadata_records as form
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
-from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RunBusyError
 from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import Headers
-from tests.support.kafka.reset_scene import APP, METADATA, ResetScene
+from tests.support.kafka.reset_scene import APP, LEDGER, METADATA, ResetScene
 
 pytestmark = pytest.mark.promise("own-topics-can-be-poisoned")
 #: What no wait of a run on a poisoned topic exceeds: a lease's hour and open transactions, in seconds.
@@ -157,3 +158,144 @@ def test_plan_has_no_more_tasks_than_a_cluster_has_partitions() -> None:
     plan = decode_json(dict(marker.headers() or ())[form.H_PLAN] or b"", RunPlan)
     with pytest.raises(ValueError, match="in all"):
         msgspec.structs.replace(plan, tasks={str(number): 200_000 for number in range(5)})
+
+
+GARBAGE = (b"\xff", b"[]", b"{}", b"9" * 5_000, b'{"x":' + b"[" * 100_000)
+#: Name -> key and value of a record that a program writes to the ledger.
+RECORDS: dict[str, tuple[bytes, bytes | None]] = {
+    **{f"entry {number}": (b"stray", value) for number, value in enumerate(GARBAGE)},
+    **{f"entry of a run {number}": (b"first", value) for number, value in enumerate(GARBAGE)},
+    **{f"lease {number}": (b"__lease__", value) for number, value in enumerate(GARBAGE)},
+    **{f"checkpoint {number}": (b"__checkpoint__", value) for number, value in enumerate(GARBAGE)},
+    "checkpoint that is gone": (b"__checkpoint__", None),
+    "key that is no text": (b"\xff\xfe", b"{}"),
+    "lease without an end": (
+        b"__lease__",
+        b'{"owner_run_id":"x","order":[0,1],"owner":"o","generation":1,"expires_ms":9,"lease_ms":9'
+        + b"0" * 17
+        + b"}",
+    ),
+    "run without an end": (
+        b"stray",
+        b'{"run_id":"stray","application_id":"app","begun_ms":1,"finished_ms":9223372036854775807,'
+        b'"generation":1,"empty":false,"inputs":[]}',
+    ),
+}
+
+
+@pytest.mark.promise("ledgers-are-repaired")
+@pytest.mark.remedy("fold.decode")
+@pytest.mark.parametrize("name", [name for name in RECORDS if not name.startswith("checkpoint that")])
+def test_nothing_known_is_lost_when_a_ledger_is_repaired(name: str) -> None:
+    _repaired(name)
+
+
+@pytest.mark.promise("ledgers-are-repaired")
+@pytest.mark.remedy("fold._refuse_lost_checkpoint")
+def test_nothing_known_is_lost_when_the_checkpoint_of_a_repaired_ledger_was_deleted() -> None:
+    _repaired("checkpoint that is gone")
+
+
+def _repaired(name: str) -> None:
+    """Poison the ledger, follow the text, and count on."""
+    key, value = RECORDS[name]
+    scene = begun()
+    before = scene.ledger
+    scene.kafka.append(LEDGER, value, key)
+
+    told = looked_at(scene)
+
+    assert len(told) == 2
+    for text in told:
+        assert "--repair-ledger" in text
+    plan = scene.reset(repair_ledger=True)
+    assert plan.repaired
+    after = scene.ledger
+    for kept in ("assignment", "own_topics", "changelog_ends", "reset", "accepted", "stops", "topic_ids"):
+        assert getattr(after, kept) == getattr(before, kept), kept
+    assert before.lease is not None
+    assert after.lease == msgspec.structs.replace(before.lease, checkpoint=after.checkpoint)
+    assert after.all_runs().keys() == before.all_runs().keys()
+    assert (after.past.finished, after.past.left) == (before.past.finished, before.past.left)
+    assert not scene.reset(repair_ledger=True).repaired
+    scene.run("second")
+    counts_on(scene)
+
+
+@pytest.mark.promise("ledgers-are-repaired")
+@pytest.mark.parametrize("value", [*GARBAGE, None], ids=lambda value: repr(value)[:20])
+def test_what_only_the_checkpoint_held_is_said_when_the_cleaner_took_it(value: bytes | None) -> None:
+    scene = begun()
+    before = scene.ledger
+    scene.kafka.append(LEDGER, value, b"__checkpoint__")
+    scene.kafka.compact(LEDGER)
+    assert len(looked_at(scene)) == 2
+
+    plan = scene.reset(repair_ledger=True)
+
+    assert any("partition groups" in line for line in plan.lost)
+    after = scene.ledger
+    assert after.all_runs().keys() == before.all_runs().keys()
+    assert (after.past.finished, after.past.left) == (before.past.finished, before.past.left)
+
+
+@pytest.mark.promise("ledgers-are-repaired")
+def test_ledger_is_left_alone_when_all_of_it_can_be_read() -> None:
+    scene = begun()
+    before = scene.dump()["logs"][LEDGER]
+    assert not scene.reset(repair_ledger=True).repaired
+    assert scene.dump()["logs"][LEDGER] == before
+
+
+@pytest.mark.promise("ledgers-are-repaired")
+@pytest.mark.remedy("ledger_repair.refuse_repair")
+def test_ledger_is_not_repaired_when_a_driver_holds_the_lease() -> None:
+    scene = begun()
+    driver = scene.coordinator()
+    scene.begin("second", coordinator=driver, order=2)
+    scene.kafka.append(LEDGER, b"{}", b"stray")
+    with pytest.raises(RunBusyError, match="has not released its lease"):
+        scene.reset(repair_ledger=True)
+    assert scene.reset(repair_ledger=True, force=True).repaired
+    assert scene.ledger.held_lease is not None
+    driver.close()
+
+
+@pytest.mark.promise("ledgers-are-repaired")
+def test_run_is_seen_behind_a_record_that_a_repair_has_replaced() -> None:
+    scene = begun()
+    scene.kafka.append(LEDGER, b"{}", b"stray")
+    assert scene.reset(repair_ledger=True).repaired
+    scene.run("second")
+    with FinishedRuns(scene.kafka, APP, name="watch", from_start=True) as runs:
+        assert [run.run_id for _, run in runs.until_now()] == ["first", "second"]
+
+
+@pytest.mark.remedy("reset_plan.ResetRequest.check: give it alone")
+def test_repair_is_made_alone() -> None:
+    scene = begun()
+    with pytest.raises(ConfigError, match="does nothing besides"):
+        scene.reset(repair_ledger=True, delete_stop_offsets=True)
+    assert not scene.reset(repair_ledger=True).repaired
+
+
+@pytest.mark.promise("ledgers-are-repaired")
+def test_runs_that_finished_behind_the_last_readable_checkpoint_count() -> None:
+    scene = begun()
+    scene.run("second")
+    before = scene.ledger
+    last = [record for record in scene.kafka.records(LEDGER) if record.key() == b"__checkpoint__"][-1]
+    records = [record for record in scene.kafka.records(LEDGER) if record is not last]
+    scene.kafka.admin().delete_topics([LEDGER])
+    scene.kafka.create_topic(LEDGER, cleanup_policy="compact")
+    for record in records:
+        if record.key() != b"__lease__":
+            scene.kafka.append(LEDGER, record.value(), record.key(), headers=record.headers())
+    scene.kafka.append(LEDGER, b"{}", b"__checkpoint__")
+
+    plan = scene.reset(repair_ledger=True)
+
+    assert plan.lost
+    assert scene.ledger.all_runs().keys() == before.all_runs().keys()
+    assert scene.ledger.past.last is not None
+    assert scene.ledger.past.last.run_id == "second"
