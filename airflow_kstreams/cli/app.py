@@ -79,7 +79,7 @@ def one_line(error: KStreamsError) -> str:
     text = f"error: {error.cause}"
     if error.fix:
         text += f" -- what to do: {error.fix}"
-    return " ".join(text.split())
+    return text
 
 
 app = typer.Typer(

@@ -24,6 +24,7 @@ from rich.console import Console
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
+from airflow_kstreams.streams.printable import printable
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.topology import Topology
@@ -35,7 +36,7 @@ _PIPED_COLUMNS = 160
 
 
 def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
-    """Print tables, an empty line after each, then notes."""
+    """Print tables, an empty line after each, then notes, a line each."""
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         # A pipe or a file has no width to fit.
@@ -44,7 +45,15 @@ def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
         console.print(table)
         console.print()
     for note in notes:
-        console.print(note, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+        console.print(printable(note), markup=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """Print one line as it is, of any length.
+
+    :param err: whether it goes to stderr.
+    """
+    typer.echo(printable(line), err=err)
 
 
 def load_topology(path: Path, function: str) -> Topology:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from airflow_kstreams.streams.naming.topic_names import printable
+from airflow_kstreams.streams.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -57,7 +57,7 @@ class Table:
         )
         for place, column in enumerate(self.columns):
             justify: Literal["left", "right"] = "right" if self._is_number(place) else "left"
-            table.add_column(Text(column), justify=justify, overflow="fold")
+            table.add_column(Text(printable(column)), justify=justify, overflow="fold")
         for row in self.rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
         if self.more:

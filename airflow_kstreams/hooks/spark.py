@@ -18,6 +18,9 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow_kstreams.launch.jvm_options import quick_start_options
 from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in
+from airflow_kstreams.streams.printable import package_log
+
+log = package_log(__name__)
 
 #: Airflow kills a task five seconds after it asked it to end. In between, Spark's JVM removes its scratch
 #: folders.
@@ -165,7 +168,7 @@ class TopologySubmitHook(SparkSubmitHook):
         if self._submit_sp is not None:
             killed = end_session(self._submit_sp.pid, grace_seconds=_GRACE_SECONDS)
             if killed:
-                self.log.warning("Killed the processes of the Spark application that did not end: %s", killed)
+                log.warning("Killed the processes of the Spark application that did not end: %s", killed)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         command: list[str] = super()._build_spark_submit_command(application)

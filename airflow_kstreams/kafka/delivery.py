@@ -12,7 +12,6 @@ refuses for its time names time, limit and setting (:mod:`airflow_kstreams.kafka
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -46,10 +45,11 @@ from airflow_kstreams.streams.naming.permissions import (
     transactional_permission,
 )
 from airflow_kstreams.streams.ports import Headers, TopicLimits, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.records.topic_limits import record_bytes, writer_limits
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 MESSAGE_BYTES, _BATCH_BYTES = "message.max.bytes", "batch.size"
 _TOO_LARGE = frozenset(

@@ -16,8 +16,9 @@ from confluent_kafka import KafkaError, Message
 
 from airflow_kstreams.kafka.configuration.secrets import without_secrets
 from airflow_kstreams.streams.plan import json_decoder
+from airflow_kstreams.streams.printable import package_log
 
-_LOG = logging.getLogger("airflow_kstreams.kafka.client")
+_LOG = package_log("airflow_kstreams.kafka.client")
 
 #: Log facilities of librdkafka whose content also arrives as an error, which is raised: logging it too would
 #: say it twice, and while a broker is down it would say it many times a second.

@@ -15,11 +15,14 @@ from airflow_kstreams.batch.report.results import (
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import Reader, given, number, rate, text
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork, Killable
+from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kstreams.batch.expand.processor_plan import CopiedSource
+
+log = package_log(__name__)
 
 #: Seconds between two log lines on the progress of the copies.
 _TELL_SECONDS = 30.0
@@ -79,9 +82,9 @@ class ExpandPartitionsOperator(ApplicationOperator):
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "grows a topic")
             done = grow_topic(work.cluster(), work.settings, topic=self.topic, count=self.partitions)
-        self.log.info("topic %s: %d partitions before, %d now", done.topic, done.before, done.count)
+        log.info("topic %s: %d partitions before, %d now", done.topic, done.before, done.count)
         for note in growth_notes(done):
-            self.log.info("%s", note)
+            log.info("%s", note)
         return partitions_result(done)
 
 
@@ -165,9 +168,9 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
             ) as tool:
                 done = tool.run(options, self._progress)
         if done.after is None:
-            self.log.info("subtopology %d has %d processors", done.sub.id, done.before)
+            log.info("subtopology %d has %d processors", done.sub.id, done.before)
         else:
-            self.log.info(
+            log.info(
                 "subtopology %d: state for %d instead of %d processors is copied; the next run that finds "
                 "no more than acceptable.recovery.lag records left takes over",
                 done.sub.id,
@@ -185,4 +188,4 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
         if now < self._told + _TELL_SECONDS:
             return
         self._told = now
-        self.log.info("copied up to %d of %d changelog records", *copied_of(found))
+        log.info("copied up to %d of %d changelog records", *copied_of(found))

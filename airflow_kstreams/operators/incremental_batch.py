@@ -4,7 +4,6 @@ out all steps as one task group. The step between the two, on Spark, is in ``run
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,11 +25,14 @@ from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, annou
 from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
 from airflow_kstreams.operators.work.run_state import refuse_parked
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kstreams.batch.run.coordinator import BeginResult
+
+log = package_log(__name__)
 
 __all__ = ["CaptureStopOffsetsOperator", "FinishRunOperator", "incremental_batch"]
 
@@ -88,7 +90,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
             work = ApplicationWork.on_run(self, identity)
             check_interval(work.settings, identity.run_id, identity.interval_ms)
             cluster = work.cluster()
-            loader = work.loader(self.application, log=self.log, was_killed=self.was_killed)
+            loader = work.loader(self.application, log=log, was_killed=self.was_killed)
             plan = loader.plan(work.settings.application_id)
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
             coordinator = Coordinator(cluster, work.settings)
@@ -113,27 +115,27 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
         from airflow_kstreams.batch.run.finished_before import nothing_processed
 
         if begun.finished is not None:
-            self.log.info("%s", nothing_processed(begun.finished))
+            log.info("%s", nothing_processed(begun.finished))
             return result_of_summary(begun.finished, already=True)
         if begun.slice is None:
             raise ValueError("begin returned neither a slice nor a summary")
         result = result_of_slice(begun.slice)
         for warning in begun.slice.plan.warnings:
-            self.log.warning("Run %s: %s", begun.slice.run_id, warning)
+            log.warning("Run %s: %s", begun.slice.run_id, warning)
         if begun.slice.run_id != run_id:
-            self.log.warning(
+            log.warning(
                 "Run %s is unfinished: it is finished before run %s begins", begun.slice.run_id, run_id
             )
             return result
         for partition in begun.slice.inputs:
-            self.log.info(
+            log.info(
                 "%s-%d: from offset %d to stop offset %d",
                 partition.topic,
                 partition.partition,
                 partition.start_offset,
                 partition.stop_offset,
             )
-        self.log.info(
+        log.info(
             "Run %s %s: %d offsets to read, generation %d",
             run_id,
             "begun" if begun.created else "resumed with the stop offsets it began with",
@@ -209,20 +211,20 @@ class FinishRunOperator(ReportsLineage, RunOperator):
         )
         result = result_of_summary(summary, already=before is not None)
         for warning in summary.warnings:
-            self.log.warning("Run %s: %s", summary.run_id, warning)
-        self.log.info("Run %s is finished: %s", summary.run_id, headline(summary))
+            log.warning("Run %s: %s", summary.run_id, warning)
+        log.info("Run %s is finished: %s", summary.run_id, headline(summary))
         for row in (*count_rows(summary), *behind_lines(summary), *parked_lines(summary)):
-            self.log.info("%s", row)
+            log.info("%s", row)
         for line in speed_lines(summary.tasks):
-            self.log.info("%s", line)
+            log.info("%s", line)
         if work.settings.keeps_to_interval:
-            self.log.info(
+            log.info(
                 "It is a backfill, of application %s: %d records dated outside its interval were left out",
                 work.settings.application_id,
                 result["records_skipped"],
             )
         if before is not None:
-            self.log.info("%s", nothing_processed(before))
+            log.info("%s", nothing_processed(before))
         if not self.allow_parked:
             with airflow_outcomes():
                 refuse_parked(cluster, summary)
@@ -325,7 +327,5 @@ def _parts(application: str, per_subtopology: bool | Sequence[int]) -> Sequence[
             "(airflow-kstreams describe shows them)",
         )
     # The ids of subtopologies do not depend on the application's id, which may be a template.
-    loader = ApplicationLoader(
-        application=application, log=logging.getLogger(__name__), timeout_seconds=_PARSE_SECONDS
-    )
+    loader = ApplicationLoader(application=application, log=log, timeout_seconds=_PARSE_SECONDS)
     return [sub.id for sub in loader.plan("parsed").subtopologies]

@@ -9,9 +9,12 @@ from airflow_kstreams.batch.report.results import ReplayResult, replay_result
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import Reader, given, json_object, number, switch
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
+from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+log = package_log(__name__)
 
 __all__ = ["ReplayDeadLettersOperator"]
 
@@ -89,7 +92,7 @@ class ReplayDeadLettersOperator(ApplicationOperator):
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "brings dead letters back")
             selection = Selection.parse(self.where, self.limit)
-            self.log.info("%s: bringing back %s", work.settings.dead_letter_topic, selection)
+            log.info("%s: bringing back %s", work.settings.dead_letter_topic, selection)
             done = DeadLetterReplay(
                 work.cluster(),
                 work.settings,
@@ -98,18 +101,18 @@ class ReplayDeadLettersOperator(ApplicationOperator):
                 accept_repeats=self.accept_repeats,
             ).run()
         if done.left_out:
-            self.log.warning(
+            log.warning(
                 "%s: %d letters were made without their records, which did not fit, and are not brought back",
                 done.dead_letter_topic,
                 done.left_out,
             )
         if done.expired:
-            self.log.warning(
+            log.warning(
                 "%s: %d offsets were deleted before their letters were replayed",
                 done.dead_letter_topic,
                 done.expired,
             )
-        self.log.info(
+        log.info(
             "%s: %d records brought back; passed by: %d letters of records that another letter brought back; "
             "left to later replays: %d letters that do not match%s",
             done.dead_letter_topic,

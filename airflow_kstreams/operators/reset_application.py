@@ -9,11 +9,14 @@ from airflow_kstreams.batch.report.results import ResetResult, reset_result
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import Reader, given, json_object, topic_names
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
+from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kstreams.batch.reset.reset_plan import ResetRequest
+
+log = package_log(__name__)
 
 __all__ = ["ResetApplicationOperator"]
 
@@ -112,16 +115,16 @@ class ResetApplicationOperator(ApplicationOperator):
             with ApplicationReset(cluster, request, settings=work.settings) as tool:
                 done = tool.run()
             if done.done_before:
-                self.log.info("Application %s was reset by an earlier try", self.application_id)
+                log.info("Application %s was reset by an earlier try", self.application_id)
             for change in done.offsets:
-                self.log.info("offset of %s: was %s, is %d", change.partition, change.before, change.after)
+                log.info("offset of %s: was %s, is %d", change.partition, change.before, change.after)
             for topic in sorted(done.deleted):
-                self.log.info("internal topic %s: deleted", topic)
+                log.info("internal topic %s: deleted", topic)
             for topic, count in sorted(done.unread.items()):
-                self.log.warning("topic %s: %d records that no run has read are given up", topic, count)
+                log.warning("topic %s: %d records that no run has read are given up", topic, count)
             if done.given_up:
                 given_up = parked_text(parked_total(done.given_up))
-                self.log.warning("Given up with their retry topics: %s", given_up)
+                log.warning("Given up with their retry topics: %s", given_up)
             return reset_result(done)
 
     def _request(self, reset_id: str) -> ResetRequest:

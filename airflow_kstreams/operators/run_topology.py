@@ -36,6 +36,7 @@ from airflow_kstreams.operators.work.run_state import (
     subtopologies_of,
 )
 from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError, TopologyError
+from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.plan import TopologyPlan
     from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = package_log(__name__)
 
 __all__ = ["RunTopologyOperator"]
 
@@ -162,7 +165,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
                 wanted = subtopologies_of(slice_, subtopology)
                 if slice_.plan.empty or found.nothing_left(cluster, wanted):
                     state = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
-                    self.log.info("Run %s %s: Spark is not started", identity.run_id, state)
+                    log.info("Run %s %s: Spark is not started", identity.run_id, state)
                     return progress_of(cluster, slice_, wanted)
             if slice_ is None:
                 self._look_ahead(work, found)
@@ -269,13 +272,13 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         identity = work.identity
         check_interval(work.settings, identity.run_id, identity.interval_ms)
         if found.earlier is not None:
-            self.log.warning(
+            log.warning(
                 "Run %s is unfinished: it is finished before run %s begins",
                 found.earlier,
                 identity.run_id,
             )
         if identity.backfill:
-            loader = work.loader(str(self.application), log=self.log, was_killed=self.was_killed)
+            loader = work.loader(str(self.application), log=log, was_killed=self.was_killed)
             plan = loader.plan(work.settings.application_id)
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
 
@@ -302,7 +305,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
     ) -> RunResult:
         self.outlets = announced(context, self.outlets, summary, settings, for_backfills=self._for_backfills)
         for line in (*behind_lines(summary), *parked_lines(summary)):
-            self.log.info("%s", line)
+            log.info("%s", line)
         if not self.allow_parked:
             refuse_parked(cluster, summary)
         return result_of_summary(summary)
@@ -327,8 +330,8 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
             dag_id=identity.dag_id,
             interval_ms=identity.interval_ms,
         )
-        self.log.info("Spark is not started")
-        self.log.info("%s", nothing_processed(summary))
+        log.info("Spark is not started")
+        log.info("%s", nothing_processed(summary))
         self._finished(context, cluster, summary, work.settings)
         return result_of_summary(summary, already=True)
 
@@ -338,13 +341,13 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         """
         if not Path(str(self.application)).is_file():
             return None
-        loader = work.loader(str(self.application), log=self.log, was_killed=self.was_killed)
+        loader = work.loader(str(self.application), log=log, was_killed=self.was_killed)
         try:
             return loader.plan(work.settings.application_id)
         except (ReportedError, TopologyError) as error:
             if work.settings.finished_with_other_topology == "fail":
                 raise
-            self.log.warning("The topology is not compared with the one that ran: %s", error.cause)
+            log.warning("The topology is not compared with the one that ran: %s", error.cause)
             return None
 
     def _result(

@@ -25,11 +25,14 @@ from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
 from airflow_kstreams.hooks.rendered import Reader, Rendered, text
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.triggers.condition import ConditionTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+log = package_log(__name__)
 
 __all__ = ["ConditionSensor"]
 #: Airflow's own timer backs up the trigger's, for a triggerer that hangs; it must not be the first to fire,
@@ -101,9 +104,9 @@ class ConditionSensor(Rendered, BaseSensorOperator):
                 result = condition.evaluate(view)
                 why = why_not(condition, view) if result is None else ""
         if result is None:
-            self.log.info("Still waiting for %s%s", condition, f"; {why}" if why else "")
+            log.info("Still waiting for %s%s", condition, f"; {why}" if why else "")
             return PokeReturnValue(is_done=False)
-        self.log.info("Done waiting for %s", condition)
+        log.info("Done waiting for %s", condition)
         return PokeReturnValue(is_done=True, xcom_value=result)
 
     def execute(self, context: Context) -> Any:
@@ -139,7 +142,7 @@ class ConditionSensor(Rendered, BaseSensorOperator):
         """Return the result of the trigger's event, or raise its error."""
         match event["status"]:
             case "holds":
-                self.log.info("Done waiting for %s", self.condition())
+                log.info("Done waiting for %s", self.condition())
                 return event["result"]
             case "timeout":
                 condition = self.condition()

@@ -1,7 +1,7 @@
 """Defines the tree of errors of this package, and names the extra to install where a library is missing.
 
 Every error has typed fields, survives pickling (errors cross from Spark executors to the driver), and prints
-one line of cause and one line of remedy. Each class calls for a recovery:
+one printable line of cause and one of remedy. Each class calls for a recovery:
 
 ==================================  =====================================================================
 error                               recovery
@@ -45,6 +45,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.naming import permissions
+from airflow_kstreams.streams.printable import printable, printable_lines
 
 #: Beginning of a line that carries an error, :meth:`KStreamsError.to_dict` in JSON, to another process.
 ERROR_MARKER = "KSTREAMS-ERROR "
@@ -67,6 +68,8 @@ class KStreamsError(Exception):
     trace: str = ""
 
     def __post_init__(self) -> None:
+        self.cause, self.fix = printable(self.cause), printable(self.fix)
+        self.trace = printable_lines(self.trace)
         super().__init__(self.cause)
 
     def __str__(self) -> str:

@@ -17,7 +17,6 @@ ends. No error of a look ends the thread.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -29,8 +28,9 @@ from airflow_kstreams.batch.inspect.conditions import Condition
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError, ReportedError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import ClusterPort
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: A round is not worth beginning sooner after the last one.
 _SHORTEST_SECONDS = 0.2

@@ -12,7 +12,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_kstreams.batch.inspect.conditions import condition_from_json
 from airflow_kstreams.hooks.kafka import client_config_of, cluster_of
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.triggers.cluster_watch import PendingCondition, watch_of
+
+log = package_log(__name__)
 
 __all__ = ["ConditionTrigger"]
 
@@ -90,7 +93,7 @@ class ConditionTrigger(BaseTrigger):
             if isinstance(seen, KStreamsError):
                 if not (self.silent_fail and seen.is_retriable):
                     return _event(status="error", error=seen.to_dict())
-                self.log.warning("Could not look for %s, trying again: %s", waiting.condition, seen)
+                log.warning("Could not look for %s, trying again: %s", waiting.condition, seen)
             elif seen is not None:
                 return _event(status="holds", result=dict(seen))
             try:

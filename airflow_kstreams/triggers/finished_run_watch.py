@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
 from airflow_kstreams.batch.report.lineage import event_extra
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, client_config_of, cluster_of
+from airflow_kstreams.streams.printable import package_log
 
 __all__ = ["FinishedRunsTrigger"]
 
@@ -22,7 +22,7 @@ _POLL_SECONDS = 1.0
 #: Between two looks for the ledger of an application that has not run yet.
 _LEDGER_SECONDS = 5.0
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 T = TypeVar("T")
 

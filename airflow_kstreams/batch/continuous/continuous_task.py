@@ -18,7 +18,6 @@ Reading without end differs from a batch:
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TypeVar
@@ -47,10 +46,11 @@ from airflow_kstreams.streams.ports import (
     ReaderPort,
     TopicPartition,
 )
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Offsets expire after days, transactional ids too.
 _REFRESH_SECONDS = 3_600.0
 #: Pause between a failed attempt and the next: it grows with every fruitless one, up to a limit, with jitter.

@@ -25,7 +25,6 @@ As long as the run lasts, its driver purges repartition topics and looks for new
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping
 
 import msgspec
@@ -70,6 +69,7 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 
 #: Seconds between two looks at topics that grow: records of repartition topics, partitions of inputs.
@@ -135,7 +135,7 @@ class Housekeeping:
         }
 
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 def begin_continuous(

@@ -18,7 +18,6 @@ next fences every transactional id of this run first.
 from __future__ import annotations
 
 import enum
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
@@ -29,9 +28,10 @@ from airflow_kstreams.batch.task.loop import FETCH_SECONDS
 from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 _FETCH_RECORDS = 1_000
 
 

@@ -16,7 +16,6 @@ again whether another application has claimed the same.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,8 +32,9 @@ from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 _RENAME = (
     "give the store, or the operator that names the topic, another name in one of the applications, or give "

@@ -15,7 +15,6 @@ begin at the same time sees the topic either as it was or as it is.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -38,9 +37,10 @@ from airflow_kstreams.streams.partitioning.partition_groups import all_partition
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, ancestors, fitting_kinds
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import ClusterPort, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,6 @@ over after the ledger was read has fenced this copy, and one that has taken over
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,9 +55,10 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 _DELETE_RETENTION = "delete.retention.ms"
 #: Records that one transaction reads, or entries that it deletes.
 BATCH = 5_000

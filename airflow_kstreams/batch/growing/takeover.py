@@ -20,7 +20,6 @@ one that comes later sees the new groups when it has claimed its id, because it 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -55,9 +54,10 @@ from airflow_kstreams.streams.naming.topic_names import catch_up_group
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Number of sources that are copied side by side.
 _PARALLEL = 8

@@ -10,7 +10,6 @@ for each application whose progress is followed (:meth:`ClusterView.group`).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
@@ -34,8 +33,9 @@ from airflow_kstreams.streams.ports import (
     TopicDescription,
     TopicPartition,
 )
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Group id of the consumer that reads ledgers and counts records. It joins nothing and commits nothing.
 WATCHER_GROUP = "airflow-kstreams-waiting"
 _MAX_RECORDS = 10_000

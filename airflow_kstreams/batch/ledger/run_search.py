@@ -7,7 +7,6 @@ run that writes next builds the index anew from that.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,8 +27,9 @@ from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, rea
 from airflow_kstreams.batch.protocol.slice.metadata_records import headers_of, joined, pieces_of
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import Clock, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 _T = TypeVar("_T")
 
 

@@ -23,7 +23,6 @@ crash.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 
@@ -46,8 +45,9 @@ from airflow_kstreams.streams.ports import (
     Record,
     TopicPartition,
 )
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Offsets of one block: about 1.4 KB in its record.
 BLOCK_OFFSETS = 8_192
 #: Prefix of the keys of marks; ids of replays do not begin so.

@@ -18,7 +18,6 @@ from the next attempt on.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, replaced, state_lost
@@ -27,11 +26,12 @@ from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Record, TopicConfigs, TopicLimits, TopicSpec
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.topic_limits import BROKER_LIMITS, BROKER_MAX_BYTES
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time, nor
 #: get the broker's time in the place of their own.
 _ANY_TIMESTAMP: Mapping[str, str] = {

@@ -9,7 +9,6 @@ a key decide. While runs have not seen yet by which arithmetic the topic grows, 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
@@ -24,9 +23,10 @@ from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
 from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.topic_growth import kinds_agree, places
 from airflow_kstreams.streams.ports import AdminPort, Headers, TopicLimits
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.topic_limits import record_bytes
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 class Destinations:

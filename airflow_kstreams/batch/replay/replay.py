@@ -31,7 +31,6 @@ open, are the next one's.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -84,9 +83,10 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Records of one transaction, at most.
 _BATCH_RECORDS = 500
 _FETCH_SECONDS = 0.5

@@ -13,6 +13,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, 
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
+from airflow_kstreams.streams.printable import printable
 
 #: Name of each rule by which a record went no further.
 _RULES = {
@@ -60,7 +61,7 @@ def finished_text(summary: RunSummary) -> str:
         *parked_lines(summary),
         *speed_lines(summary.tasks),
     )
-    return "\n".join([first, *(f"  {row}" for row in rows), *warnings])
+    return "\n".join(map(printable, [first, *(f"  {row}" for row in rows), *warnings]))
 
 
 def behind_lines(summary: RunSummary) -> Iterator[str]:

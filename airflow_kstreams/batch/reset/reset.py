@@ -42,7 +42,6 @@ call with the same name finds the reset done. A lost answer is a crash after the
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
@@ -75,9 +74,10 @@ from airflow_kstreams.streams.naming.commands import accept_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: A superseded driver claims the coordinator's id once more to learn that it was superseded, and so do its
 #: jobs' checks; each costs at most one claim.

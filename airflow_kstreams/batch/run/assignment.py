@@ -21,7 +21,6 @@ coordinator that resumes it takes those, and asks no grouper.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec
@@ -40,8 +39,9 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, keys_stay
 from airflow_kstreams.streams.plan import GivenWindows, MadeOf, SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Asks the topology, wherever it was built, for the groups of every subtopology: partition count per source
 #: topic -> groups by subtopology id. See ``Topology.partition_groups``.

@@ -28,7 +28,6 @@ anew, which settles it, and the topic is looked at once more. A stop that is the
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -96,9 +95,10 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 _WRITES = 3
 #: After these errors it is not known whether a write came through; a read after another claim tells.
 _DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)

@@ -39,7 +39,6 @@ not finished and keeps its slice. Nothing of it is processed again: with a large
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,11 +68,12 @@ from airflow_kstreams.streams.figures.record_counts import DROPPING, OTHER_NODES
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 from airflow_kstreams.streams.records.timestamp_reading import implausible_times
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 _BUG = ". This is a bug of the engine in what it counts, not in what it wrote: please report this line"
 #: Number of nodes that a warning names.
 _NAMED_ENTRIES = 3

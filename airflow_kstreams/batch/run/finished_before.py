@@ -10,7 +10,6 @@ topology of the same DAG, which was mended since, is warned of, or refused, as
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
@@ -19,9 +18,10 @@ from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.commands import reset_command, start_over_flags
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 _HASH_DIGITS = 12
 

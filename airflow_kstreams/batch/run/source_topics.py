@@ -12,7 +12,6 @@ run and is gone is read no more, as if its name were taken out of the file; the 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -47,11 +46,12 @@ from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import matching, pattern_of, refuse_overlaps
 from airflow_kstreams.streams.topology.topology import has_dead_letters, refuse_dead_letter_topic
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 def matched_plan(plan: TopologyPlan, admin: AdminPort, settings: ApplicationSettings) -> TopologyPlan:

@@ -12,7 +12,6 @@ was deleted or truncated since begin is refused.
 
 from __future__ import annotations
 
-import logging
 import tempfile
 import threading
 import weakref
@@ -29,9 +28,10 @@ from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.graph.store_specs import GlobalEntries, Storage
 from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Record, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import StoreFiles
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Application id, run id, and the run's begin in epoch milliseconds.
 _Run = tuple[str, str, int]

@@ -23,7 +23,6 @@ an operator or another run committed prove nothing.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
@@ -47,11 +46,12 @@ from airflow_kstreams.streams.ports import (
     Record,
     TopicPartition,
 )
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.state_store import StateStore
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Between two lines of the log. Seldom enough for a log of many tasks, often enough to see that one lives.
 _EVERY_SECONDS = 5.0
 _POLL_SECONDS = 0.1

@@ -64,6 +64,7 @@ from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.nodes import global_tables_of
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicLimits, WriterPort
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.topic_limits import BROKER_LIMITS
 from airflow_kstreams.streams.runtime.execution import TaskProgress
@@ -72,7 +73,7 @@ from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 _FENCED_POLL_SECONDS = 0.5
 
 

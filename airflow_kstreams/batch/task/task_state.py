@@ -4,7 +4,6 @@ to keep after the last commit.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from airflow_kstreams.batch.growing.state_copy import Homes
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.ports import AdminPort, Clock, Record, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import (
@@ -25,7 +25,7 @@ from airflow_kstreams.streams.state.files.checkpoint import (
 from airflow_kstreams.streams.state.files.local_state import LocalState
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 _DELETE_RETENTION = "delete.retention.ms"
 

@@ -16,6 +16,7 @@ from airflow_kstreams.cli.shared_options import (
     FunctionName,
     application_settings,
     load_topology,
+    say,
     show,
 )
 from airflow_kstreams.explore.tables import Table
@@ -79,7 +80,7 @@ def acls(  # noqa: PLR0913 - every parameter is an option
     needed = permissions(plan, settings, purposes or [Purpose.RUN])
     if output_format is ListFormat.COMMANDS:
         for command in acl_commands(needed, principal=principal, bootstrap=bootstrap_server):
-            typer.echo(command)
+            say(command)
         return
     show([_table(needed, application_id)])
 

@@ -30,7 +30,6 @@ from airflow_kstreams.explore.record_table import shown_time
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams import serdes
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.topic_names import printable
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.dead_letter_format import facts_of
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -130,7 +129,7 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
         facts = seen.facts(values=values)
         stacktrace = facts.pop("stacktrace", "")
         rows = [*_what_happened(seen, facts), *_record(seen, values, key_serde, value_serde)]
-        show([_two_columns(f"Dead letter {seen.letter.place}", rows)], notes=_lines(stacktrace))
+        show([_two_columns(f"Dead letter {seen.letter.place}", rows)], notes=stacktrace.split("\n"))
 
 
 @dead_letters.command("replay")
@@ -304,11 +303,6 @@ def _bytes(data: bytes | None, serde: SerdeName | None) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.hex(" ")
-
-
-def _lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        yield printable(line)
 
 
 def _refuse_nothing(found: Replay, selection: Selection) -> None:

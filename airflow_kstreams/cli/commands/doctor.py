@@ -22,6 +22,7 @@ from airflow_kstreams.cli.shared_options import (
     application_settings,
     client_config,
     load_topology,
+    say,
     show,
 )
 from airflow_kstreams.explore.tables import Table
@@ -76,4 +77,5 @@ def _show(findings: Sequence[Finding]) -> None:
     show([Table(title="What was looked at", columns=("", "check", "found"), rows=rows)])
     for finding in findings:
         if finding.fix:
-            typer.echo(f"{finding.level.value}, {finding.check}: what to do: {finding.fix}\n")
+            say(f"{finding.level.value}, {finding.check}: what to do: {finding.fix}")
+            say("")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from airflow_kstreams.cli.shared_options import say
 from airflow_kstreams.spark.driver.package_archive import build_archive, python_tag, spark_conf
 
 
@@ -30,8 +31,8 @@ def pack(
     """
     archive = build_archive(output, extras=[extra.strip() for extra in extras.split(",") if extra.strip()])
     for name, version in sorted(archive.distributions.items()):
-        typer.echo(f"{name} {version}")
-    typer.echo(f"{archive.path}: {archive.size_bytes / 1e6:.1f} MB, for {python_tag()}")
-    typer.echo("Use it with these Spark settings (conf= of the operators):")
+        say(f"{name} {version}")
+    say(f"{archive.path}: {archive.size_bytes / 1e6:.1f} MB, for {python_tag()}")
+    say("Use it with these Spark settings (conf= of the operators):")
     for name, value in spark_conf(str(archive.path.resolve())).items():
-        typer.echo(f"  {name}={value}")
+        say(f"  {name}={value}")

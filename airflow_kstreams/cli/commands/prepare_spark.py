@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from airflow_kstreams.cli.shared_options import say
 from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, class_archive
 from airflow_kstreams.spark.driver.class_archive import keep_classes
 from airflow_kstreams.streams.errors import require
@@ -31,6 +32,6 @@ def prepare_spark(
     looked_for = class_archive(os.environ)
     archive = (output or looked_for).absolute()
     keep_classes(archive)
-    typer.echo(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB")
+    say(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB")
     if archive != looked_for.absolute():
-        typer.echo(f"Set this where runs are started: {ARCHIVE_VARIABLE}={archive}")
+        say(f"Set this where runs are started: {ARCHIVE_VARIABLE}={archive}")

@@ -21,6 +21,7 @@ from airflow_kstreams.cli.shared_options import (
     application_settings,
     cluster,
     load_topology,
+    say,
     show,
 )
 from airflow_kstreams.explore.record_table import shown_time, shown_value
@@ -76,11 +77,11 @@ def state(  # noqa: PLR0913 - every parameter is an option
             shown += len(page)
             if as_json:
                 for entry in page:
-                    typer.echo(_line(entry))
+                    say(_line(entry))
             else:
                 show([_table(f"Store {store} of {application_id}", page)])
         for note in _notes(read, key, shown, more=next(entries, None) is not None):
-            typer.echo(note, err=as_json)
+            say(note, err=as_json)
 
 
 def _entries(read: StoredState, key: str | None, *, hexadecimal: bool) -> Iterator[StateEntry]:
@@ -159,4 +160,4 @@ class _Progress:
         now = time.monotonic()
         if now - self._last >= _EVERY_SECONDS:
             self._last = now
-            typer.echo(f"read {done:,} of {total:,} offsets of the changelog", err=True)
+            say(f"read {done:,} of {total:,} offsets of the changelog", err=True)

@@ -38,12 +38,13 @@ from airflow_kstreams.spark.driver.telemetry import OpenTelemetry, by_hand
 from airflow_kstreams.spark.executor.machine_files import load_client_config
 from airflow_kstreams.spark.executor.task_host import LINE
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, require
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.streams.topology.topology import Topology
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Exit codes, see the module's docstring.
 DONE, RETRY_MAY_HELP, RETRY_CANNOT_HELP = 0, 1, 2

@@ -8,7 +8,6 @@ error.
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import threading
@@ -23,9 +22,10 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.spark.driver.executors import MAX_LAUNCHES, pause_seconds, worth_another_launch
 from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
 from airflow_kstreams.streams.ports import Clock
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 #: A job that ran for so long before it failed was well: its failure is the first one again.

@@ -16,7 +16,6 @@ committed offsets from which either mode goes on.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -51,10 +50,11 @@ from airflow_kstreams.streams.errors import KStreamsError, RunError, TopologyErr
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan, refuse_unknown_subtopology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ each slot then has a few Spark tasks, so that a slow one delays the job's end by
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from airflow_kstreams.streams.errors import (
     RunSupersededError,
     SparkSessionError,
 )
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -41,7 +41,7 @@ from airflow_kstreams.streams.topology.application_file import ApplicationFile
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Executors register one after the other when the session is already there.
 _REGISTRATION_SECONDS = 30.0
 #: Nothing was asked for: when the number stayed the same for so long, it is taken.

@@ -4,7 +4,6 @@ executor reported, or Spark's own text in one line.
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from airflow_kstreams.streams.errors import (
     reported_in,
 )
 from airflow_kstreams.streams.plan import decode_json
+from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.spark.executor.copy_host import CopyHost
     from airflow_kstreams.spark.executor.task_host import TaskHost
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Spark's words for a worker that ends before it hosts a task -> what to do. What they match is the cause.
 _SETUPS = {
     re.compile(r'Cannot run program "[^"]*"(?: \(in directory "[^"]*"\))?: error=(?:2|13), [\w ]+'): (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import sys
 import threading
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from airflow_kstreams.launch.jvm_options import starting_quickly
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Fixed before the session starts. Each client brings threads, and with an arena of memory for each of them a
 #: worker that has hosted a few tasks holds twice the memory it needs.

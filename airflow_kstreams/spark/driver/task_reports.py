@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,8 +13,9 @@ from airflow_kstreams.batch.run.finish import counts_by_subtopology, task_metada
 from airflow_kstreams.spark.driver.telemetry import Measured, Telemetry
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 Launch = Callable[[Sequence[TaskShare]], list[TaskReport]]
 

@@ -7,7 +7,6 @@ variables set endpoint, protocol, headers, time limits and temporality, as in Ai
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +26,12 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, 
 from airflow_kstreams.launch.run_spec import MetricsTarget
 from airflow_kstreams.streams.errors import MissingExtraError, require
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts
+from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: The variable that names the exporter, by OpenTelemetry's own names.
 EXPORTER_VARIABLE = "OTEL_METRICS_EXPORTER"

@@ -41,6 +41,7 @@ from airflow_kstreams.spark.executor.stuck_functions import FunctionWatch
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.errors import CallsStuckError, KStreamsError
 from airflow_kstreams.streams.plan import decode_json
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -49,7 +50,7 @@ from airflow_kstreams.streams.topology.outputs import with_outputs
 if TYPE_CHECKING:
     from airflow_kstreams.spark.executor.report_rows import ArrowFunction
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Format of every process of a run, so that a log which several of them write reads as one.
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -7,13 +7,13 @@ gives the task a new one.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
 from airflow_kstreams.streams.errors import CallsStuckError
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: The number of them that a process bears.
 MOST = 16

@@ -9,7 +9,6 @@ node, ``SystemExit`` included.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
@@ -17,8 +16,9 @@ from typing import Any
 from airflow_kstreams.streams.calls.call import AsyncNode, CallTimeoutError, as_error
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.calls import ResourceFactory
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 class Resources:

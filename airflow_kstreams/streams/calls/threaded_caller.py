@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import sys
 import threading
 import time
@@ -29,9 +28,10 @@ from airflow_kstreams.streams.calls.resources import Resources, closing, open_re
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError
 from airflow_kstreams.streams.figures.call_figures import ThreadState
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.user_traceback import last_user_line
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: The loop says so often that it goes on, and a loop that has not for so long is blocked.
 _BEAT_SECONDS, _BLOCKED_SECONDS = 0.25, 2.0

@@ -1,4 +1,4 @@
-"""Checks and shows names of topics, and makes the names of the engine's own topics, and of the group and the
+"""Checks names of topics, and makes the names of the engine's own topics, and of the group and the
 ids under which state is copied to new processors.
 
 Every name of the engine's own is ``<application id>-<something>``, so that topics, permissions and resets of
@@ -23,20 +23,6 @@ def is_legal_topic(name: str) -> bool:
     ``.``, ``..``.
     """
     return isinstance(name, str) and name not in {".", ".."} and _LEGAL.match(name) is not None
-
-
-def printable(name: str) -> str:
-    r"""Return a name for output: characters that cannot be printed are escaped as in Python.
-
-    A node may have any name. One with a line feed, a control character or half a surrogate pair would break
-    the text or the picture that names it.
-
-    >>> print(printable("two\nlines"))
-    two\nlines
-    """
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in name
-    )
 
 
 #: Endings of the names of the topics by which an application can be found.

@@ -11,7 +11,6 @@ for the key in the older partition, too.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,8 +20,9 @@ from typing import Any, Protocol
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.hints.function_checks import is_async
 from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION, places_by_memory
+from airflow_kstreams.streams.printable import package_log
 
-_LOG = logging.getLogger(__name__)
+_LOG = package_log(__name__)
 
 
 class ProducerClient(Protocol):

@@ -9,8 +9,8 @@ from typing import Literal
 from airflow_kstreams.streams.graph.components import Subtopology, connected_stores, parents
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, global_tables_of
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.naming.topic_names import printable
 from airflow_kstreams.streams.picture.description import TopicName
+from airflow_kstreams.streams.printable import printable
 
 ShapeKind = Literal["topic", "source", "processor", "sink", "store"]
 #: Fill and edge of each kind: light boxes with dark text can be read on light and dark pages alike.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from airflow_kstreams.streams.graph.components import Subtopology, parents
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, global_tables_of
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef
-from airflow_kstreams.streams.naming.topic_names import printable
+from airflow_kstreams.streams.printable import printable
 
 #: Turns a topic's logical name into the one to show.
 TopicName = Callable[[str], str]

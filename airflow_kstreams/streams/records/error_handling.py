@@ -13,7 +13,6 @@ producer, a broken store) are never handled here; they end the attempt.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.services import Encoding, Forward
 from airflow_kstreams.streams.hints.hidden_values import shown_text
 from airflow_kstreams.streams.naming.commands import drop_slice_command
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, RefusedResultError, text_of
 from airflow_kstreams.streams.records.key_check import MovedKeyError
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -47,7 +47,7 @@ _TAKE_OUT = "let deserialization.exception.handler skip or dead-letter such reco
 #: Python's message for forward(record), as it is called in Java.
 _JAVAS_FORWARD = "ProcessorContext.forward() missing 1 required positional argument: 'value'"
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 class _Explained(NamedTuple):

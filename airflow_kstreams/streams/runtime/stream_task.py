@@ -42,7 +42,6 @@ either case: it depends on the records alone, so a crash does not change it.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -55,6 +54,7 @@ from airflow_kstreams.streams.errors import TaskStateError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
@@ -70,7 +70,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.state_store import LoggedChanges, changes_of
 from airflow_kstreams.streams.topology.topology import Topology
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Released records between two commit points of a task with cached results, unless the user sets a number.
 CACHED_COMMIT_EVERY_RECORDS = 100_000

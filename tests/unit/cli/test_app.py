@@ -82,4 +82,4 @@ def test_lines_become_one_when_a_cause_has_several(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("airflow_kstreams.cli.commands.describe.load_topology", refuse)
     result = invoke("describe", FLIGHTS)
-    assert (result.exit_code, result.stderr) == (1, "error: one two -- what to do: three four\n")
+    assert (result.exit_code, result.stderr) == (1, "error: one\\n  two -- what to do: three\\nfour\n")

@@ -297,3 +297,17 @@ def test_place_that_is_none_is_a_wrong_command_line(airlines: InMemoryKafka, pla
     result = invoke(*SHOW, "--", place)
 
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.promise("text-of-others-is-printable")
+def test_letters_are_printable_whatever_they_hold(kafka: InMemoryKafka) -> None:
+    hostile = b"x\x1b[2J\r\n\xe2\x80\xaey"
+    names = ("topic", "node", "exception", "message", "stacktrace", "other")
+    headers = [(f"__streams.errors.{name}", hostile) for name in names]
+    kafka.append(DEAD, hostile, hostile, headers=[*headers, ("own", hostile), ("x\x1b\n", hostile)])
+    for command in (LIST, (*SHOW, f"{DEAD}-0@3", "--values"), (*SHOW, f"{DEAD}-0@3")):
+        result = invoke(*command)
+        assert (result.exit_code, result.stderr) == (0, "")
+        # A narrow column folds it.
+        assert command is LIST or r"x\x1b[2J\r\n\u202ey" in result.stdout
+        assert all(line.isprintable() for line in result.stdout.split("\n"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_kstreams.batch.protocol.slice.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from airflow_kstreams.testing.seeded_caller import SeededCaller
@@ -67,6 +68,29 @@ def test_tasks_are_shown_with_the_slowest_first_when_a_run_goes_on(
 
     assert list(rows) == ["0_20", "0_3"]
     assert rows["0_20"] == ["0_20", "10", "50.0/s", "20.0", "ms", "20.0", "ms", "-", "-", "0", "-", "0"]
+
+
+@pytest.mark.promise("text-of-others-is-printable")
+def test_records_and_owners_are_printable_whatever_they_hold(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    hostile = "x\x1b[2J\r\n\u202ey"
+    application.run(f"run {hostile}")
+    text = hostile.encode()
+    kafka.append("app-metadata", text, b"key " + text)
+    headers = [(name, text) for name in (H_KIND, H_RUN, H_GENERATION, H_START)]
+    kafka.append("app-metadata", b"\xff" + text, text, headers=headers)
+
+    result = invoke("status", "--application-id", "app", "--bootstrap-server", "in-memory:9092", "--records")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert all(line.isprintable() for line in result.stdout.split("\n"))
+    shown = r"x\x1b[2J\r\n\u202ey"
+    assert f"<key {shown}:{shown}>" in result.stdout
+    assert (
+        f"<{shown}:\ufffd{shown}>  {shown} of run {shown}, generation {shown}, from {shown}" in result.stdout
+    )
+    assert f"run {shown}" in result.stdout
 
 
 def test_other_tasks_are_put_together_when_a_run_had_many(

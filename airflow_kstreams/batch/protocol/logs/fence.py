@@ -15,7 +15,6 @@ defect wait for them in any case.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -24,10 +23,11 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 #: Number of transactional ids that are claimed at the same time.
 _PARALLEL = 16
 #: These writers write nothing, so the shortest timeout that every broker accepts will do, milliseconds.

@@ -18,7 +18,6 @@ too.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import end_transactions
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience, Spans
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Codes of a reader whose position is not in the log.
@@ -115,7 +115,7 @@ def any_record(reader: ReaderPort, spans: Spans, *, clock: Clock) -> bool:
     )
 
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 #: Number of commit intervals that a transaction must be able to last: a commit that is due takes time, too.

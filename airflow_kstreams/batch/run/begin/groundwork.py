@@ -13,7 +13,6 @@ asks for none. Every task and every attempt of the run reads exactly this piece.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -54,9 +53,10 @@ from airflow_kstreams.streams.partitioning.partition_groups import all_partition
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicDescription, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import LastRecord
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Number of warnings that a plan and the ledger hold; each may name a partition, of which there may be
 #: thousands.

@@ -36,8 +36,9 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 _WAIT = "retry later; runs of one application follow each other (set max_active_runs=1)"
 _RENEWALS_PER_LEASE = 3
 #: Number of attempts. The second one meets a lease that was renewed a moment ago; more are for stalls.

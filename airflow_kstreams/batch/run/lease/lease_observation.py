@@ -13,15 +13,14 @@ came late.
 
 from __future__ import annotations
 
-import logging
-
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 _POLL_SECONDS = 1.0
 

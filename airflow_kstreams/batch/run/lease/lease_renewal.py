@@ -11,15 +11,15 @@ else it was superseded.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
 from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 class LeaseRenewal:

@@ -20,7 +20,6 @@ one stream. A record without value stays without, and the fold drops and counts 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -30,6 +29,7 @@ from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeConte
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.fold_code import AggregateCode, Folding, write_fold
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter, taken_in
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.kept_values import standing
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.value_copies import IMMUTABLE, kept_if_copyable
@@ -42,7 +42,7 @@ Reducer = Callable[[V, V], V | None]
 #: that, of an empty one and the first session's.
 Merger = Callable[[K, VR, VR], VR | None]
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

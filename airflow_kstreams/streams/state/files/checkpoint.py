@@ -9,7 +9,6 @@ a key's record and its tombstone's place would keep a key that was deleted.
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.streams.plan import decode_json
+from airflow_kstreams.streams.printable import package_log
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 #: Version of the file's layout.
 VERSION = 1

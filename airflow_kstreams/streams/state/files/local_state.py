@@ -18,17 +18,17 @@ have been fenced.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.state.files.checkpoint import Checkpoint, StateOwner
 from airflow_kstreams.streams.state.files.state_folder import LocalFiles, StateFolder
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 
 _CHECKPOINT = "checkpoint"
 

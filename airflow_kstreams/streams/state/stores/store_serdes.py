@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 import marshal
 import math
 import struct
@@ -43,10 +42,11 @@ import msgspec
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError, StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.hidden_values import shown_text
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 
-log = logging.getLogger(__name__)
+log = package_log(__name__)
 _TIMESTAMP = struct.Struct(">q")
 #: Returns the first bytes of a stored form: those of the timestamp.
 timestamp_bytes = _TIMESTAMP.pack
