@@ -302,9 +302,10 @@ def test_place_that_is_none_is_a_wrong_command_line(airlines: InMemoryKafka, pla
 @pytest.mark.promise("text-of-others-is-printable")
 def test_letters_are_printable_whatever_they_hold(kafka: InMemoryKafka) -> None:
     hostile = b"x\x1b[2J\r\n\xe2\x80\xaey"
-    names = ("topic", "node", "exception", "message", "stacktrace", "other")
+    names = ("topic", "node", "exception", "message", "stacktrace")
     headers = [(f"__streams.errors.{name}", hostile) for name in names]
-    kafka.append(DEAD, hostile, hostile, headers=[*headers, ("own", hostile), ("x\x1b\n", hostile)])
+    headers += [("__streams.errors.partition", b"0"), ("__streams.errors.offset", b"3")]
+    kafka.append(DEAD, hostile, hostile, headers=[("x\x1b\n", hostile), *headers])
     for command in (LIST, (*SHOW, f"{DEAD}-0@3", "--values"), (*SHOW, f"{DEAD}-0@3")):
         result = invoke(*command)
         assert (result.exit_code, result.stderr) == (0, "")

@@ -25,7 +25,7 @@ from pathlib import Path
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.state.files.checkpoint import Checkpoint, StateOwner
-from airflow_kstreams.streams.state.files.state_folder import LocalFiles, StateFolder
+from airflow_kstreams.streams.state.files.state_folder import LocalFiles, StateFolder, check_state_dir
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 
 log = package_log(__name__)
@@ -51,6 +51,7 @@ class LocalState:
     ) -> None:
         self.owner = owner
         self.stores = stores
+        self._root = root
         self._home = root / f"{owner.application_id}-state" / owner.task_id
         self._files = files or LocalFiles()
         self._folder: StateFolder | None = None
@@ -61,10 +62,12 @@ class LocalState:
 
         :return: None if there is no whole checkpoint.
         :raises StateStoreError: the folder cannot be written.
+        :raises ConfigError: others of the machine may write there, or a link lies there.
         """
         if not self.stores:
             return None
         try:
+            check_state_dir(self._root)
             self._folder = StateFolder.claim(self._home, self._files)
             path = self._folder.path / _CHECKPOINT
             data = path.read_bytes() if path.exists() else None

@@ -15,6 +15,12 @@ a lock file without a folder is removed like one with a folder. A crash anywhere
 leaves no home, so the next attempt begins with an empty folder. The renames are made durable before anything
 in the folder is changed or trusted, so a crash of the machine cannot bring back the home together with files
 of a later time.
+
+Rule against others of the machine: only this user makes, changes or renames what lies in a state folder. So
+folders are made for their owner alone, and before a task uses or removes anything of ``state.dir`` it looks,
+without following links, whether folders and files are this user's own, no link, and closed to other writers.
+What lies in a folder that passed cannot be exchanged afterwards. The folders above ``state.dir`` are not
+looked at: a user who may rename in them could exchange it between the look and the use.
 """
 
 from __future__ import annotations
@@ -22,11 +28,15 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
+from airflow_kstreams.streams.errors import ConfigError
+
 _OWNER_ONLY = 0o700
+_BY_GROUP_OR_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class StateFolder:
@@ -46,8 +56,14 @@ class StateFolder:
         """Claim the home of a task, or make an empty folder; remove the folders of dead attempts.
 
         :raises OSError: the folders cannot be made.
+        :raises ConfigError: others may write there, or a link lies there.
         """
         files.make_folder(home.parent)
+        _check_own(home.parent)
+        _check_tree(home)
+        for path in home.parent.glob(f"{home.name}.*"):
+            with suppress(FileNotFoundError):
+                _check_own(path)
         _sweep(home, files)
         lock = _Lock.make(home)
         folder = cls(home, lock.path.with_suffix(""), lock, files)
@@ -109,7 +125,7 @@ class _Lock:
     def of_dead(cls, path: Path) -> _Lock | None:
         """Lock a file that an attempt left; None if that attempt is alive."""
         try:
-            handle = os.open(path, os.O_RDWR)
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
         if _locked(handle):
@@ -145,12 +161,66 @@ def _sweep(home: Path, files: LocalFiles) -> None:
                 lock.remove(files)
 
 
+def check_state_dir(path: Path) -> None:
+    """Refuse a ``state.dir`` in which others of the machine could exchange what a task keeps there. A folder
+    of root's may be one, and one that all may write if it is sticky, as ``/tmp``: a task makes a folder of
+    its own in it. A folder that does not exist yet is made by the first task.
+
+    :raises ConfigError: it is a link, belongs to another user, or others may write it.
+    """
+    with suppress(FileNotFoundError):
+        _check_own(path, or_roots=True)
+
+
+def _check_tree(path: Path) -> None:
+    """Refuse what others have put, or could put, into a file or folder; what is gone meanwhile is fine."""
+    with suppress(FileNotFoundError):
+        _check_own(path)
+        if path.is_dir():
+            for inner in path.iterdir():
+                _check_tree(inner)
+
+
+def _check_own(path: Path, *, or_roots: bool = False) -> None:
+    """Refuse a link, a file or folder of another user, and a folder that others may write.
+
+    :param or_roots: whether it may be root's, and sticky.
+    :raises FileNotFoundError: it does not exist.
+    """
+    found, user = path.lstat(), os.geteuid()
+    mode = stat.S_IMODE(found.st_mode)
+    if stat.S_ISLNK(found.st_mode):
+        real = os.path.realpath(path)
+        _refuse(
+            path, f"is a link to {real}", f"let state.dir name {real} itself" if or_roots else f"rm {path}"
+        )
+    if found.st_uid != user and not (or_roots and found.st_uid == 0):
+        _refuse(
+            path, f"belongs to user {found.st_uid}, and the task runs as {user}", f"chown -R {user} {path}"
+        )
+    writable = stat.S_ISDIR(found.st_mode) and mode & _BY_GROUP_OR_OTHERS
+    if writable and not (or_roots and mode & stat.S_ISVTX):
+        _refuse(path, f"may be written by other users (mode {mode:04o})", f"chmod go-w {path}")
+
+
+def _refuse(path: Path, found: str, remedy: str) -> None:
+    raise ConfigError(
+        f"local state is not used, for others could exchange it: {path} {found}",
+        fix=f"if all that lies there is yours: {remedy}; else let state.dir name a new folder, which the "
+        "first task makes for its user alone, also in a volume that Kubernetes opens to a group (beside "
+        "fsGroup set fsGroupChangePolicy: OnRootMismatch, else it opens the folder, too) or to all",
+    )
+
+
 class LocalFiles:
     """Local files. Tests replace this object by one that crashes between any two steps."""
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder that only this user may enter, with its parents; an existing one is fine."""
-        path.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+        """Make a folder that only this user may enter, and parents like it; an existing one is fine."""
+        for folder in reversed(path.parents):
+            if not folder.exists():
+                folder.mkdir(mode=_OWNER_ONLY, exist_ok=True)
+        path.mkdir(mode=_OWNER_ONLY, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename atomically.

@@ -184,7 +184,7 @@ class RocksDBFiles:
         self._write_options.disable_wal = True
         self._new_batch = functools.partial(rocksdict.WriteBatch, raw_mode=True)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             options = _options(rocksdict, memory)
             options.create_if_missing(mark is None)
             self._database = rocksdict.Rdict(str(folder), options)
