@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from airflow_kstreams.kafka.configuration.known_settings import JAVA_SETTINGS
 from airflow_kstreams.kafka.configuration.secrets import Secret, sealed
@@ -23,6 +24,12 @@ _OPTION = re.compile(
     r"""\b(?P<name>username|password)\s*=\s*("(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))"""
 )
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+#: A name, up to the first sign that separates, and what separates; blanks are those of Java.
+_SPLIT = re.compile(
+    r"(?P<name>(?:\\.|[^\\=: \t\f])*+)(?P<separator>[ \t\f]*[=:][ \t\f]*|[ \t\f]+|\Z)(?P<value>.*)\Z",
+    re.DOTALL,
+)
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -42,11 +49,12 @@ def read_client_config(path: str | Path) -> dict[str, str]:
         ) from None
     if text.lstrip().startswith("{"):
         return _json(text, path)
-    properties, faulty_line = _properties(text)
-    if faulty_line is not None:
+    properties, fault = _properties(text)
+    if fault is not None:
         raise ConfigError(
-            f"the client configuration {path}:{faulty_line} has no value",
-            fix="write name=value, one setting a line",
+            f"the client configuration {path}:{fault.line} {fault.what}",
+            fix="write name=value, one setting a line, a backslash as two, and an escaped character as \\u "
+            "and four digits",
         )
     return _translated(properties, path)
 
@@ -54,7 +62,7 @@ def read_client_config(path: str | Path) -> dict[str, str]:
 def _json(text: str, path: str | Path) -> dict[str, str]:
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise ConfigError(
             f"the client configuration {path}:{line} is not valid JSON",
@@ -67,22 +75,36 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _properties(text: str) -> tuple[dict[str, str], int | None]:
-    """Return names and values of a Java properties file, and the number of the first line without a value."""
+class _Fault(NamedTuple):
+    """The first fault of a properties file."""
+
+    line: int
+    what: str
+
+
+def _properties(text: str) -> tuple[dict[str, str], _Fault | None]:
+    """Return names and values of a properties file as ``java.util.Properties`` reads them, in UTF-8, and the
+    first fault.
+    """
     properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
         name, separator, value = _split(line)
         if not separator:
-            return {}, number
-        properties[_unescaped(name)] = _unescaped(value)
+            return {}, _Fault(number, "has no value")
+        try:
+            properties[_unescaped(name)] = _unescaped(value)
+        except UnicodeError:
+            return {}, _Fault(number, "has an escape \\u that is no character")
     return sealed(properties), None
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with content, continued ones joined, with the number of their first line."""
+    """Yield lines with content, continued ones joined, with the number of their first line. A line ends at a
+    line feed, a carriage return, or both.
+    """
     pending = ""
     begun = 0
-    for number, raw in enumerate(text.splitlines(), start=1):
+    for number, raw in enumerate(_LINE_END.split(text), start=1):
         line = raw.lstrip(" \t\f")
         if not pending:
             if not line or line[0] in "#!":
@@ -100,20 +122,24 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _split(line: str) -> tuple[str, str, str]:
     """Split a line at its first ``=``, ``:`` or blank that is not escaped."""
-    match = re.match(
-        r"(?P<name>(?:\\.|[^\\=:\s])*)(?P<separator>\s*[=:]\s*|\s+|\Z)(?P<value>.*)\Z", line, re.DOTALL
-    )
-    if match is None:
-        return line, "", ""
-    return match["name"], match["separator"], match["value"].rstrip()
+    match = _SPLIT.match(line)
+    return (line, "", "") if match is None else (match["name"], match["separator"], match["value"])
 
 
 def _unescaped(text: str) -> str:
+    r"""Return a name or a value without escapes.
+
+    :raises UnicodeError: the digits behind a ``\u`` are no character.
+    """
+
     def meant(match: re.Match[str]) -> str:
         sign = match[1]
+        if sign == "u":
+            raise UnicodeError
         return chr(int(sign[1:], 16)) if len(sign) == 5 else _CONTROLS.get(sign, sign)
 
-    return _ESCAPED.sub(meant, text)
+    # Java writes a character beyond 16 bits as two.
+    return _ESCAPED.sub(meant, text).encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _translated(properties: Mapping[str, str], path: str | Path) -> dict[str, str]:

@@ -18,11 +18,12 @@ from __future__ import annotations
 import gzip
 import importlib.metadata
 import io
+import os
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,6 +46,8 @@ _DRIVER_EXTRAS = frozenset({"airflow", "all", "draw", "kafka-ui", "spark"})
 #: On every executor already, and large.
 _OF_THE_CLUSTER = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "pyspark-client"})
 _PACKAGE = "airflow-kstreams"
+#: Files that modules read, below the package's folder.
+_READ = ("kafka/configuration/known_settings.toml", "py.typed", "streams/hints/java_names.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +70,8 @@ def build_archive(path: Path, *, extras: Sequence[str] = ()) -> Archive:
     :param path: the ``.tar.gz`` to write.
     :param extras: extras of this package, whose requirements executors need, too: ``rocksdb``,
         ``schema-registry``.
-    :raises ConfigError: an extra is unknown or of no use on executors, a requirement is not installed, or the
-        file cannot be written.
+    :raises ConfigError: an extra is unknown or of no use on executors, a requirement is not installed, a file
+        of a package is a link, or the archive cannot be written.
     """
     distributions = _required(extras)
     try:
@@ -79,7 +82,7 @@ def build_archive(path: Path, *, extras: Sequence[str] = ()) -> Archive:
         ):
             for name, content in sorted(_files(distributions)):
                 info = tarfile.TarInfo(name)
-                data = content.read_bytes()
+                data = _read(content)
                 info.size, info.mode = len(data), 0o755 if name.endswith(".so") else 0o644
                 tar.addfile(info, io.BytesIO(data))
     except OSError as error:
@@ -89,6 +92,12 @@ def build_archive(path: Path, *, extras: Sequence[str] = ()) -> Archive:
         distributions={dist.metadata["Name"]: dist.version for dist in distributions},
         size_bytes=path.stat().st_size,
     )
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file that is no link."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        return file.read()
 
 
 def _required(extras: Sequence[str]) -> list[importlib.metadata.Distribution]:
@@ -132,17 +141,49 @@ def _requirements(
 
 
 def _files(distributions: Sequence[importlib.metadata.Distribution]) -> Iterator[tuple[str, Path]]:
-    """Yield name in the archive and path of every file; scripts and compiled Python are left out."""
+    """Yield name in the archive and path of every listed file; scripts and compiled Python are left out.
+
+    :raises ConfigError: a file is a link, or lies behind one.
+    """
     package = Path(airflow_kstreams.__file__).parent
-    for file in package.rglob("*"):
-        if file.is_file() and "__pycache__" not in file.parts:
-            yield f"{package.name}/{file.relative_to(package).as_posix()}", file
+    for path in _own_files(package, distributions):
+        yield path.as_posix(), package.parent / path
     for distribution in distributions:
-        for entry in distribution.files or ():
-            file = Path(str(distribution.locate_file(entry)))
-            inside = not entry.as_posix().startswith("..") and entry.parts[0] != package.name
-            if inside and entry.suffix not in (".pth", ".pyc") and file.is_file():
-                yield entry.as_posix(), file
+        root = Path(str(distribution.locate_file("")))
+        for path in distribution.files or ():
+            inside = not path.is_absolute() and ".." not in path.parts and path.parts[0] != package.name
+            if inside and path.suffix not in (".pth", ".pyc") and os.path.lexists(root / path):
+                _refuse_link(root, path)
+                yield path.as_posix(), root / path
+
+
+def _own_files(package: Path, distributions: Sequence[importlib.metadata.Distribution]) -> Iterator[PurePath]:
+    """Yield this package's own files: those that its installer listed; of a checkout, which has no list, the
+    modules and the files that they read.
+    """
+    own = next(found for found in distributions if canonicalize_name(found.metadata["Name"]) == _PACKAGE)
+    listed: list[PurePath] = [
+        path for path in own.files or () if path.parts[0] == package.name and path.suffix != ".pyc"
+    ]
+    if not listed or Path(str(own.locate_file(""))).resolve() != package.parent.resolve():
+        listed = [file.relative_to(package.parent) for file in package.rglob("[!.]*.py")]
+        listed += [PurePath(package.name, name) for name in _READ]
+    for path in listed:
+        _refuse_link(package.parent, path)
+        yield path
+
+
+def _refuse_link(root: Path, entry: PurePath) -> None:
+    """Refuse a file that is reached through a link below the folder of all packages: what lies behind it is
+    no file of the package.
+    """
+    for place in (entry, *entry.parents):
+        if (root / place).is_symlink() and place.parts:
+            raise ConfigError(
+                f"{root / place} is a link, and the archive takes no file from behind one",
+                fix="install the packages as plain files and pack again: pip install, or "
+                "uv pip install --link-mode=copy, into a new environment",
+            )
 
 
 def spark_conf(name: str) -> dict[str, str]:

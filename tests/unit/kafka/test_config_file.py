@@ -22,7 +22,7 @@ def test_properties_are_read_as_java_reads_them_when_written_in_its_ways(file: P
     file.write_text(
         "# a comment\n! another\n\n"
         "bootstrap.servers=one:9092,two:9092\n"
-        "  security.protocol : SASL_SSL  \n"
+        "  security.protocol : SASL_SSL\n"
         "client.id explorer\n"
         "sasl.username=a\\=b\\u0041\n"
         "sasl.password=two \\\n    lines=\\\\\n"
@@ -38,6 +38,46 @@ def test_properties_are_read_as_java_reads_them_when_written_in_its_ways(file: P
         "ssl.ca.location": "/etc/ca.pem",
         "client.rack": "",
     }
+
+
+@pytest.mark.promise("properties-are-read-as-java-does")
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("p=two blanks  ", "two blanks  "),
+        ("p=a blank\\ ", "a blank "),
+        ("p = \\ at both ends\\ \t\n", " at both ends \t"),
+        ("p\t\f:\f\tx", "x"),
+        ("p=one\rq=2", "one"),
+        ("p=one\r\nq=2", "one"),
+        ("p=one\x0btwo\x1cthree\x85four\u2028five\fsix", "one\x0btwo\x1cthree\x85four\u2028five\fsix"),
+        ("p=\u00a0x\u00a0", "\u00a0x\u00a0"),
+        ("p=one\\\r\n \t two\\\n\n  q=2", "onetwo"),
+        ("p=one\\\n#two\\\n!three", "one#two!three"),
+        ("p=even\\\\\nq=odd\\", "even\\"),
+        ("q=1\\\\\\\n  2\np=x", "x"),
+        ("#no\\\np=x", "x"),
+        (" \t\f\n\f!no\np=x", "x"),
+        (r"p=\t\n\r\f\z\"\\\u00E9\u4f60\ud83d\ude00", '\t\n\r\fz"\\\u00e9\u4f60\U0001f600'),
+        ("p==:=", "=:="),
+        (r"\u0070 x", "x"),
+        ("p=1\np=2", "2"),
+        ("p=", ""),
+        ("p=end\\", "end"),
+    ],
+)
+def test_value_is_what_java_reads(file: Path, text: str, value: str) -> None:
+    file.write_bytes(text.encode())
+    assert read_client_config(file)["p"] == value
+
+
+@pytest.mark.promise("properties-are-read-as-java-does")
+@pytest.mark.parametrize("value", [r"\u12", r"x\uhush", r"\ud83d", r"\ude00\ud83d", r"C:\users\hush"])
+def test_escape_that_is_no_character_is_refused_without_its_text(file: Path, value: str) -> None:
+    file.write_text(f"client.id=a\n\np={value}\n")
+    with pytest.raises(ConfigError, match=r"client\.properties:3 has an escape") as caught:
+        read_client_config(file)
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
