@@ -528,20 +528,18 @@ def test_interval_that_is_empty_fails_for_good_and_says_which_timetable_helps(
 
 @pytest.mark.promise("unfinished-runs-come-first")
 def test_run_operator_says_that_an_unfinished_run_comes_first(
-    scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
+    scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = scene(STATELESS)
     made.publish(("a", 0.5), ("b", 1.5))
     made.capture(made.context(0, run_type="scheduled"))
     run = made.operator(RunTopologyOperator)
-    said: list[str] = []
-    monkeypatch.setattr(run.log, "warning", lambda text, *more: said.append(text % more), raising=False)
     monkeypatch.setattr(KafkaHook, "client_config", lambda self: {})
     submitted: list[Any] = []
     monkeypatch.setattr(RunTopologyOperator, "_submit", lambda self, _, spec, __: submitted.append(spec))
     monkeypatch.setattr(RunTopologyOperator, "_result", lambda *_: {})
     run.execute(made.context(1, run_type="scheduled"))
-    assert said[-1] == "Run scheduled__0 is unfinished: it is finished before run scheduled__1 begins"
+    assert caplog.messages[-1] == "Run scheduled__0 is unfinished: it is finished before run scheduled__1 begins"
     (spec,) = submitted
     assert spec.interval_ms == RunIdentity.of(made.context(1, run_type="scheduled")).interval_ms
 
