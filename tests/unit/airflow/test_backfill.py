@@ -539,7 +539,9 @@ def test_run_operator_says_that_an_unfinished_run_comes_first(
     monkeypatch.setattr(RunTopologyOperator, "_submit", lambda self, _, spec, __: submitted.append(spec))
     monkeypatch.setattr(RunTopologyOperator, "_result", lambda *_: {})
     run.execute(made.context(1, run_type="scheduled"))
-    assert caplog.messages[-1] == "Run scheduled__0 is unfinished: it is finished before run scheduled__1 begins"
+    assert (
+        caplog.messages[-1] == "Run scheduled__0 is unfinished: it is finished before run scheduled__1 begins"
+    )
     (spec,) = submitted
     assert spec.interval_ms == RunIdentity.of(made.context(1, run_type="scheduled")).interval_ms
 

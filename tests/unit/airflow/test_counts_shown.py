@@ -71,8 +71,9 @@ def _finish(settings: Mapping[str, object] | None = None) -> Any:
 
 
 def test_airflow_says_what_went_in_when_records_pass_a_repartition_topic(
-    application: Application, capsys: pytest.CaptureFixture[str]
+    application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     application.tasks(application.begin("r"))
     running = _execute(
         RunTopologyOperator(task_id="run", application_id="app", application="-", spark_conn_id="none")
@@ -88,7 +89,7 @@ def test_airflow_says_what_went_in_when_records_pass_a_repartition_topic(
         "KSTREAM-FILTER-0000000001: filtered": FILTERED,
         "KSTREAM-AGGREGATE-0000000003: late": LATE,
     }
-    logged = capsys.readouterr().out
+    logged = caplog.text
     assert "Run r is finished: 5,000 records in, 1 out" in logged
     assert "KSTREAM-AGGREGATE-0000000003: 7 dropped: late" in logged
 

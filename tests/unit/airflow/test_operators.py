@@ -651,7 +651,7 @@ WARNING = "in-0: a transaction open for 12 min holds the last stable offset at 2
 
 
 def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     plan = RunPlan(
         topology=TopologyPlan(application_id="app", topology_hash="h", subtopologies=()),
@@ -668,12 +668,12 @@ def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
 
     capture._report("r", begun)
 
-    assert f"[warning  ] Run r: {WARNING}" in capsys.readouterr().out
+    assert f"Run r: {WARNING}" in caplog.messages
 
 
 @pytest.mark.promise("unfinished-runs-come-first")
 def test_capture_says_that_an_unfinished_run_comes_first(
-    scenes: Scenes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    scenes: Scenes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scenes.scene
     scene.send("a")
@@ -685,11 +685,11 @@ def test_capture_says_that_an_unfinished_run_comes_first(
 
     assert result["run_id"] == "given up"
     said = "Run given up is unfinished: it is finished before run r begins"
-    assert f"[warning  ] {said}" in capsys.readouterr().out
+    assert said in caplog.messages
 
 
 def test_warnings_of_a_run_are_in_the_log_when_it_is_finished(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summary = RunSummary(
         run_id="r",
@@ -708,7 +708,7 @@ def test_warnings_of_a_run_are_in_the_log_when_it_is_finished(
 
     FinishRunOperator(task_id="finish", application_id="app").execute(Context())
 
-    assert f"[warning  ] Run r: {WARNING}" in capsys.readouterr().out
+    assert f"Run r: {WARNING}" in caplog.messages
 
 
 def _all_operators(application: str) -> list[BaseOperator]:

@@ -72,15 +72,16 @@ def run_topology(**arguments: Any) -> Any:
 
 
 def test_result_and_log_say_what_is_parked_when_a_run_is_finished(
-    scene: ParkingScene, capsys: pytest.CaptureFixture[str]
+    scene: ParkingScene, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     begun = run_topology()
     result = finish()
 
     assert (begun["state"], begun["parked"], begun["parked_due"]) == ("begun", {"enrich": 2}, DUE)
     assert (result["state"], result["parked"]) == ("completed_with_parked(2)", {"enrich": 2})
     assert (result["parked_due"], result["parked_omitted"], result["finished"]) == (DUE, 0, True)
-    assert "completed_with_parked(2): 2 at enrich; the first is due at" in capsys.readouterr().out
+    assert "completed_with_parked(2): 2 at enrich; the first is due at" in caplog.text
 
 
 @pytest.mark.remedy("run_state.refuse_parked")
@@ -197,13 +198,14 @@ MODES = ["here", "rescheduled", "deferred"]
 
 @pytest.mark.parametrize("mode", MODES)
 def test_sensor_waits_for_the_runs_that_process_what_is_parked_when_zero_is_demanded(
-    scene: ParkingScene, mode: str, capsys: pytest.CaptureFixture[str]
+    scene: ParkingScene, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     finish()
     assert waits(mode)["state"] == "completed_with_parked(2)", "a finished run is enough otherwise"
     with pytest.raises((AirflowSensorTimeout, AirflowRescheduleException)) as caught:
         waits(mode, allow_parked=False)
-    assert WHERE in f"{caught.value}{capsys.readouterr().out}"
+    assert WHERE in f"{caught.value}{caplog.text}"
 
     scene.down = set()
     scene.run("r2")
