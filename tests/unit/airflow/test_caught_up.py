@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from airflow_kstreams.batch.inspect.conditions import CaughtUp, NewData
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.sensors import condition_sensor
 from airflow_kstreams.sensors.caught_up import CaughtUpSensor
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError
@@ -127,7 +127,7 @@ def test_number_is_refused_when_it_is_negative() -> None:
 
 @pytest.mark.parametrize("ahead_hours", [12, -12])
 def test_log_shows_the_last_renewal_of_the_lease_when_a_sensor_waits(
-    scene: ResetScene, monkeypatch: pytest.MonkeyPatch, ahead_hours: int
+    scene: ResetScene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ahead_hours: int
 ) -> None:
     monkeypatch.setattr(KafkaHook, "cluster", lambda self: scene.kafka)
     scene.send("a")
@@ -137,8 +137,7 @@ def test_log_shows_the_last_renewal_of_the_lease_when_a_sensor_waits(
     scene.begin("r1", coordinator=driver)
     renewed = iso_of(scene.ledger.lease_written_ms)
     sensor = CaughtUpSensor(task_id="wait", application_id=APP)
-    lines: list[str] = []
-    monkeypatch.setattr(type(sensor), "log", SimpleNamespace(info=lambda text, *of: lines.append(text % of)))
+    caplog.set_level("INFO", condition_sensor.log.name)
 
     assert not sensor.poke(Context()).is_done
     driver.lease.release()
@@ -146,4 +145,5 @@ def test_log_shows_the_last_renewal_of_the_lease_when_a_sensor_waits(
 
     waiting = "Still waiting for application app with 0 records left, or fewer"
     held = f"; driver of r1 holds the lease for run r1 and renewed it last at {renewed}"
-    assert lines == [waiting + held, waiting]
+    said = [record.getMessage() for record in caplog.records if record.name == condition_sensor.log.name]
+    assert said == [waiting + held, waiting]

@@ -18,6 +18,7 @@ from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_kstreams import operators
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger import ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -734,17 +735,15 @@ def finished(scenes: Scenes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.mark.promise("finished-runs-process-nothing")
 def test_last_line_and_result_say_that_nothing_was_processed_now_when_a_run_is_cleared(
-    finished: Scenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Scenes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     summary = finished.scene.ledger.detailed(finished.scene.ledger.all_runs()["r"])
     shown = summary.topology_hash[:12]
     for operator in _all_operators(str(tmp_path / "app.py")):
-        lines: list[str] = []
-        log = SimpleNamespace(
-            **{level: lambda text, *of: lines.append(text % of) for level in ("info", "warning")}  # noqa: B023
-        )
-        monkeypatch.setattr(type(operator), "log", log)
+        caplog.clear()
         result = finished.execute(operator, clear_number=1)
+        lines = [each.getMessage() for each in caplog.records if each.name.startswith(operators.__name__)]
         assert (result["already_finished"], result["topology"]) == (True, shown)
         assert lines[-1] == (
             "Run r was already finished: nothing was processed now, finished at "

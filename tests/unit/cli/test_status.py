@@ -78,7 +78,9 @@ def test_records_and_owners_are_printable_whatever_they_hold(
     application.run(f"run {hostile}")
     text = hostile.encode()
     kafka.append("app-metadata", text, b"key " + text)
-    headers = [(name, text) for name in (H_KIND, H_RUN, H_GENERATION, H_START)]
+    headers: list[tuple[str, bytes | None]] = [
+        (name, text) for name in (H_KIND, H_RUN, H_GENERATION, H_START)
+    ]
     kafka.append("app-metadata", b"\xff" + text, text, headers=headers)
 
     result = invoke("status", "--application-id", "app", "--bootstrap-server", "in-memory:9092", "--records")
