@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import io
 import logging
 import pickle
@@ -14,6 +15,7 @@ import pytest
 import airflow_kstreams
 from airflow_kstreams.cli.shared_options import say, show
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams import printable as printable_text
 from airflow_kstreams.streams.errors import ReportedError, RunError
 from airflow_kstreams.streams.printable import package_log, printable
 
@@ -60,6 +62,10 @@ def test_no_other_way_leads_to_a_terminal_or_a_log() -> None:
             if called in _AIRFLOWS:
                 others.add(f"{place} calls {called}")
     assert not others, "write package_log(__name__), say(...) or show(...)"
+
+
+def test_examples_run_as_they_stand_in_docstrings() -> None:
+    assert doctest.testmod(printable_text) == (0, 2)
 
 
 def test_control_characters_are_escaped_and_letters_of_all_languages_are_not() -> None:
