@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import re
 from collections.abc import Callable
 
@@ -19,7 +18,6 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.naming import topic_names
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.remedies import walked
@@ -345,7 +343,3 @@ def test_description_gives_the_graph_back_when_a_viewer_reads_it() -> None:
     assert ("topic", "to-enriched", "enriched-orders") in outside
     assert ("stores", "enrich", "customers") in outside
     assert ("stores", "enrich", "seen-orders") in outside
-
-
-def test_example_of_a_printable_name_runs_when_it_stands_in_its_docstring() -> None:
-    assert doctest.testmod(topic_names) == (0, 1)
