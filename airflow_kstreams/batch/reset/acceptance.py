@@ -9,17 +9,21 @@ why no crash separates the record from the offsets.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from airflow_kstreams.batch.ledger.facts import Acceptance
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest, Survey
-from airflow_kstreams.batch.reset.scenario import Logs, spans_of
+from airflow_kstreams.batch.reset.scenario import KeptOffsets, Logs, spans_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
+from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes, last_of
+
+#: Offsets before the accepted one in which its record before it is looked for.
+_LOOKED_AT = 100
 
 
 def partitions_in(given: Iterable[str] | None) -> tuple[TopicPartition, ...]:
@@ -78,33 +82,52 @@ def write_acceptance(session: CoordinatorSession, plan: ResetPlan, seen: Survey)
     :param seen: state of the application, read after the coordinator's id was claimed and every task fenced.
     """
     after = {change.partition: change.after for change in plan.offsets}
+    spans = spans_of(session.admin, after)
+    last = _last_records(session, after, spans)
     accepted = {
-        tp: Acceptance(at, seen.described[tp.topic].topic_id, _times(tp, at, seen))
+        tp: Acceptance(at, seen.described[tp.topic].topic_id, _times(tp, at, seen, log_end=spans[tp].end))
         for tp, at in after.items()
     }
     text = OffsetMetadata(accepted=True)
     ledger = dataclasses.replace(seen.ledger, accepted={**seen.ledger.accepted, **accepted})
     offsets = {
-        tp: CommittedOffset(at, text.of_partition(accepted[tp].times, LastRecord()).encode())
+        tp: CommittedOffset(at, text.of_partition(accepted[tp].times, last.get(tp, LastRecord())).encode())
         for tp, at in after.items()
     }
     session.write((), ledger=LedgerChange(ledger=ledger), offsets=offsets)
 
 
-def _times(tp: TopicPartition, at: int, seen: Survey) -> PartitionTimes:
+def _last_records(
+    session: CoordinatorSession,
+    after: Mapping[TopicPartition, int],
+    spans: Mapping[TopicPartition, KeptOffsets],
+) -> dict[TopicPartition, LastRecord]:
+    """Return the records before the offsets at which reading goes on, by which a log that is truncated later
+    and grows again is known. Where none is near, it is not known.
+    """
+    stable = session.admin.end_offsets(after, isolation="read_committed")
+    looked_at = {tp: (max(spans[tp].start, at - _LOOKED_AT), min(at, stable[tp])) for tp, at in after.items()}
+    found: dict[TopicPartition, LastRecord] = {}
+    with session.reading:
+        for fetched in BoundedRead(session.reader, looked_at, clock=session.clock):
+            found |= {tp: last_of(records[-1]) for tp, records in fetched.items() if records}
+    return found
+
+
+def _times(tp: TopicPartition, at: int, seen: Survey, *, log_end: int) -> PartitionTimes:
     """Return a partition's times at the offset at which reading goes on: records read before are still the
-    past, unless they are read again.
+    past, unless they are read again. At the end of a log that was truncated none is.
     """
     held = seen.committed.get(tp)
     found = None if held is None else OffsetMetadata.decode(held.metadata)
     if held is not None and found is not None and not found.foreign:
-        return found.times if at >= held.offset else PartitionTimes()
+        return found.times if at >= min(held.offset, log_end) else PartitionTimes()
     reset = seen.ledger.reset
     if reset is not None and tp.topic not in reset.topic_ids and reset.stops.get(tp) == at:
         # Where a reset has set the offset, whose times begin anew.
         return PartitionTimes()
     left = seen.ledger.left([tp.topic]).get(tp.topic)
     known = None if left is None else left.times_of(tp)
-    if left is None or known is None or at < left.stops_of(tp.topic).get(tp, 0):
+    if left is None or known is None or at < min(left.stops_of(tp.topic).get(tp, 0), log_end):
         return PartitionTimes()
     return known

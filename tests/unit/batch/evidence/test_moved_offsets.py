@@ -525,6 +525,25 @@ def test_window_is_given_once_when_an_offset_moves_forward(kafka: InMemoryKafka,
     assert given == ["k@0", "k@20"]
 
 
+@pytest.mark.parametrize("known_by", ["the committed offset", "the ledger"])
+def test_window_is_given_once_when_a_log_was_truncated_and_the_loss_is_accepted(
+    kafka: InMemoryKafka, known_by: str
+) -> None:
+    app = Application(application_id=APP, topology=windowed(), on=kafka, clock=kafka.clock)
+    for at in (1, 2, 25):
+        kafka.append("in", b"v", b"k", partition=0, timestamp_ms=at)
+    app.run("run-1")
+    kafka.truncate(IN, 2)
+    if known_by == "the ledger":
+        kafka.expire_offsets(APP, [IN])
+    accept_in_memory(refused(app, "run-2"), kafka)
+    for at in (3, 45):
+        kafka.append("in", b"v", b"k", partition=0, timestamp_ms=at)
+    app.run("run-2")
+    given = [((record.key() or b"").decode(), record.value()) for record in kafka.records("out")]
+    assert given == [("k@0", (2).to_bytes(8, "big")), ("k@20", (1).to_bytes(8, "big"))]
+
+
 # == the command
 
 

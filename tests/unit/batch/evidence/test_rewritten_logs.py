@@ -204,3 +204,17 @@ def test_epoch_is_kept_when_a_task_commits_another_partition_of_its_group(kafka:
     kafka.truncate(AT, 0)
     publish(kafka, "A", "B")
     assert "the record at offset 1 is of leader epoch 1" in refused(app).cause
+
+
+def test_it_is_refused_when_it_happens_again_where_a_person_let_reading_go_on(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, "a", "b", "c")
+    app.run("run-1")
+    kafka.truncate(AT, 1)
+    publish(kafka, "d", "e")
+    accept_in_memory(refused(app), kafka)
+    app.run("run-2")
+    kafka.truncate(AT, 2)
+    publish(kafka, "f", "g")
+    assert "the record at offset 2 is of leader epoch 2" in str(refused(app))
