@@ -345,6 +345,8 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param patterns: placeholder of a source's pattern among the topics -> the matching topics in its place;
         empty until a run begins. See ``streams/topic_patterns.py``.
     :param gives_up: True if some node sends records to the dead-letter topic after their last call.
+    :param fed_by: repartition topic -> the topics that its records are made of, sorted: inputs, also those of
+        patterns by their placeholders, and the user's own topics between subtopologies.
     """
 
     application_id: str
@@ -354,6 +356,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     partition_grouper: str = ""
     gives_up: bool = False
     patterns: dict[str, tuple[str, ...]] = {}
+    fed_by: dict[str, tuple[str, ...]] = {}
 
     def matched(self, names: Collection[str]) -> TopologyPlan:
         """Return the plan with matching topics in place of its patterns.

@@ -232,7 +232,7 @@ def _begin_claimed(
     lease = coordinator.lease.new(caller, run.generation)
     assignment = next_assignment(ledger.assignment, ground.topics.grouped, run_id=request.run_id)
     # Without the metadata topic, which is deleted next.
-    own = next_own_topics(ledger, ground.known, ground.topics.internal_ids(plan))
+    own = next_own_topics(ledger, ground.known, ground.topics.internal_ids(plan), plan)
     after = dataclasses.replace(
         ledger.with_continuous(run),
         assignment=with_counts(assignment, plan, ground.topics.grouped.values(), ground.topics.topic_ids),

@@ -197,13 +197,31 @@ def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:
         )
 
 
-def next_own_topics(ledger: Ledger, known: KnownTopics, ids: Mapping[str, str]) -> OwnTopics | None:
+def next_own_topics(
+    ledger: Ledger, known: KnownTopics, ids: Mapping[str, str], plan: TopologyPlan
+) -> OwnTopics | None:
     """Return the record of the application's topics to write, None if the ledger has it already.
 
     :param ids: id of every topic that the new run uses, the metadata topic included if it exists.
+    :param plan: topology of the new run.
     """
-    own = OwnTopics(topics={topic: OwnTopic(id=id_) for topic, id_ in sorted({**known.ids, **ids}.items())})
+    own = OwnTopics(
+        topics={
+            topic: OwnTopic(id=id_, fed_by=plan.fed_by.get(topic) or fed_before(ledger, topic, id_))
+            for topic, id_ in sorted({**known.ids, **ids}.items())
+        }
+    )
     return None if own == ledger.own_topics else own
+
+
+def fed_before(ledger: Ledger, topic: str, topic_id: str) -> tuple[str, ...]:
+    """Return the topics that the records in a repartition topic are made of, by the last run that used it;
+    empty where that is not known.
+
+    :param topic_id: id of the topic now.
+    """
+    own = None if ledger.own_topics is None else ledger.own_topics.topics.get(topic)
+    return own.fed_by if own is not None and own.id == topic_id else ()
 
 
 def ever_written(

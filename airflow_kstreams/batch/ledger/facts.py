@@ -177,9 +177,12 @@ class OwnTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A topic of the engine's own, as this application made it or took it over.
 
     :param id: id of the topic.
+    :param fed_by: of a repartition topic, the topics that its records are made of, by the last run that used
+        it; empty where that is not known.
     """
 
     id: str
+    fed_by: tuple[str, ...] = ()
 
 
 class OwnTopics(msgspec.Struct, frozen=True, kw_only=True):

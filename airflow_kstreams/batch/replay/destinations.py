@@ -24,6 +24,7 @@ from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.topic_growth import kinds_agree, places
 from airflow_kstreams.streams.ports import AdminPort, Headers, TopicLimits
 from airflow_kstreams.streams.printable import package_log
+from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin
 from airflow_kstreams.streams.records.topic_limits import record_bytes
 
 log = package_log(__name__)
@@ -43,6 +44,7 @@ class Destinations:
         self._grown = {topic: entry for entry in entries for topic in entry.grown}
         last = facts.last_work
         subs = () if last is None else last.plan.topology.subtopologies
+        self._fed_by = {} if last is None else last.plan.topology.fed_by
         self._key_suffixes = {topic: size for sub in subs for topic, size in sub.key_suffixes.items()}
         self._counts: dict[str, int] = {}
         self._limits: dict[str, TopicLimits] = {}
@@ -63,7 +65,7 @@ class Destinations:
         for topic in sorted(asked - set(found)):
             raise ConfigError(
                 f"{firsts[topic].place} came from topic {topic!r}, which does not exist any more",
-                fix="create the topic, then run the replay again: it goes on where it stopped",
+                fix=f"{_made_by(topic)}, then run the replay again: it goes on where it stopped",
             )
         self._counts |= {topic: description.partitions for topic, description in found.items()}
         self._limits |= topic_limits(self._admin, asked) if asked else {}
@@ -71,18 +73,36 @@ class Destinations:
     def refuse_unread(self, letters: Sequence[Letter]) -> None:
         """Refuse to bring records back that no task would process.
 
-        :raises ConfigError: a letter came from a topic that is not read any more.
+        :raises ConfigError: a letter came from a topic that is not read any more, or in which another branch
+            has its records now.
         """
         for letter in letters:
-            if letter.origin is not None and letter.origin.topic in self._former:
-                topic = letter.origin.topic
+            cause = "" if letter.origin is None else self._unread(letter.origin)
+            if cause:
                 raise ConfigError(
-                    f"{letter.place} came from topic {topic!r}, which no task of application "
-                    f"{self._application_id!r} reads any more: its record would not be processed",
+                    f"{letter.place} came from {cause}",
                     fix="bring the letters of other topics back by --where topic=... (in Airflow: "
                     'where={"topic": ...}) in a replay of its own; the others stay, until a run has read '
                     "their topic again",
                 )
+
+    def _unread(self, origin: DeadLetterOrigin) -> str:
+        """Return the reason why no task would process the record of a letter as what it is; empty if one
+        does.
+        """
+        topic, now = origin.topic, self._fed_by.get(origin.topic, ())
+        if topic in self._former:
+            return (
+                f"topic {topic!r}, which no task of application {self._application_id!r} reads any more: its "
+                "record would not be processed"
+            )
+        if origin.fed_by and now and origin.fed_by != now:
+            return (
+                f"topic {topic!r} when that held what is made of {', '.join(origin.fed_by)}, and application "
+                f"{self._application_id!r} puts what is made of {', '.join(now)} there now: another branch "
+                "would process its record"
+            )
+        return ""
 
     def partition(self, letter: Letter) -> int:
         """Return the partition to which a letter's record goes back; -1 for the one that its key asks for, if
@@ -121,6 +141,11 @@ class Destinations:
             origin.topic,
         )
         return origin.headers or None
+
+
+def _made_by(topic: str) -> str:
+    ours = topic.endswith(REPARTITION_ENDING)
+    return "let a run of the application make the topic" if ours else "create the topic"
 
 
 def _partition_now(entry: GroupedPartitions, topic: str, placing: bytes) -> int | None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from airflow_kstreams.streams.errors import RecordError, record_refused
@@ -34,6 +35,7 @@ Produce = Callable[..., None]
 _PREFIX = "__streams.errors."
 _LEFT_OUT = "left.out"
 _FIRST_PLACE = "first.place"
+_FED_BY = "fed.by"
 #: Longest stack trace, and longest other text, that travels in a header, in bytes.
 _STACKTRACE_BYTES = 8_000
 _TEXT_BYTES = 4_000
@@ -60,10 +62,11 @@ class DeadLetters:
     :param produce: function that sends a record.
     :param topic: name of the dead-letter topic.
     :param topic_ids: topic that the task reads -> its id.
+    :param fed_by: repartition topic -> the topics that its records are made of.
     :param limit_bytes: size of the largest record that the topic takes.
     """
 
-    __slots__ = ("_limit_bytes", "_produce", "_topic_ids", "topic")
+    __slots__ = ("_fed_by", "_limit_bytes", "_produce", "_topic_ids", "topic")
 
     def __init__(
         self,
@@ -71,8 +74,10 @@ class DeadLetters:
         *,
         topic: str,
         topic_ids: Mapping[str, str],
+        fed_by: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         limit_bytes: int = BROKER_MAX_BYTES,
     ) -> None:
+        self._fed_by = fed_by
         self.topic = topic
         self._produce = produce
         self._topic_ids = topic_ids
@@ -92,7 +97,8 @@ class DeadLetters:
         limit = self._limit_bytes
         refused = record_refused(self.topic, -1, f"no dead letter fits into max.message.bytes = {limit:,}")
         place = "" if record is None else first_place(record, self._topic_ids)
-        for letter in letters_of(record, error, node, place):
+        fed_by = () if record is None else self._fed_by.get(record.topic(), ())
+        for letter in letters_of(record, error, node, place, fed_by):
             if record_bytes(letter.key, letter.value, letter.headers) > limit:
                 continue
             try:
@@ -104,13 +110,18 @@ class DeadLetters:
         raise refused
 
 
-def letters_of(record: Record | None, error: Exception, node: str, place: str) -> Iterator[DeadLetter]:
+def letters_of(
+    record: Record | None, error: Exception, node: str, place: str, fed_by: tuple[str, ...] = ()
+) -> Iterator[DeadLetter]:
     """Yield the letter of a record, and then letters that leave out more and more.
 
     :param record: the consumed record; None when the error came at a commit point or from a timer.
     :param place: the place at which the record was consumed first.
+    :param fed_by: the topics that the records of its topic are made of, if that is a repartition topic.
     """
     facts = _facts(record, error, node, place)
+    if fed_by:
+        facts.append((f"{_PREFIX}{_FED_BY}", "\n".join(fed_by).encode()))
     if record is None:
         yield DeadLetter(None, None, facts, "")
         yield DeadLetter(None, None, _without_texts(facts), "")
@@ -205,6 +216,8 @@ class DeadLetterOrigin(NamedTuple):
     :param left_out: the parts of the record that the letter does not hold, empty if it holds all.
     :param first_place: the place at which the record was consumed first; empty if the letter does not hold
         it.
+    :param fed_by: the topics that the records of its topic were made of, if that is a repartition topic;
+        empty if the letter does not hold them.
     """
 
     topic: str
@@ -213,6 +226,7 @@ class DeadLetterOrigin(NamedTuple):
     offset: int = -1
     left_out: str = ""
     first_place: str = ""
+    fed_by: tuple[str, ...] = ()
 
     def headers_of(self, key: bytes | None, value: bytes | None) -> Headers | None:
         """Return the headers with which the record comes back; None for none."""
@@ -256,6 +270,7 @@ def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
         int(offset) if offset.isdecimal() else -1,
         facts.get(_LEFT_OUT, ""),
         facts.get(_FIRST_PLACE, ""),
+        tuple(filter(None, facts.get(_FED_BY, "").split("\n"))),
     )
 
 

@@ -173,6 +173,7 @@ class ProcessorTopology:
                 produce,
                 topic=settings.dead_letter_topic,
                 topic_ids=environment.topic_ids,
+                fed_by=topology.fed_by(self._application_id),
                 limit_bytes=environment.dead_letter_bytes,
             ),
             counters=self.counters,

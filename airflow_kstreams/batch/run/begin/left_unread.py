@@ -2,9 +2,11 @@
 topology would read.
 
 A slice that was dropped, and a continuous run that ended, leave such records. The next run of the same code
-reads them. Code that does not read their topic any more would lose them without a word.
+reads them. Code that does not read their topic any more would lose them without a word, and code that has
+another branch behind a topic of that name would take them for its own.
 
-Rule: of each topic between subtopologies that a topology does not read, no record is left unread that lies at
+Rule: of each topic between subtopologies that a topology does not read, or which it feeds from other topics
+(:attr:`~airflow_kstreams.streams.plan.TopologyPlan.fed_by`), no record is left unread that lies at
 or behind the committed offset, and before
 
 - the log's end, in a repartition topic, which is known by its id: only the application writes it;
@@ -22,7 +24,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.evidence.topic_owners import known_topics
+from airflow_kstreams.batch.evidence.topic_owners import fed_before, known_topics
 from airflow_kstreams.batch.protocol.logs.log_read import log_bounds
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
@@ -43,17 +45,27 @@ def refuse_unread(session: CoordinatorSession, plan: TopologyPlan, facts: RunFac
     :raises TopologyError: records would be left; the text names the topics, the number of records at most,
         and the two ways out.
     """
-    unread = _unread(session, facts, read=plan.sources)
+    ids = known_topics(facts).ids
+    fed = {topic: fed_before(facts.ledger, topic, ids.get(topic, "")) for topic in plan.fed_by}
+    other = {topic: before for topic, before in fed.items() if before and before != plan.fed_by[topic]}
+    unread = _unread(session, facts, read={*plan.sources} - {*other})
     if not unread:
         return
-    listed = ", ".join(f"{count} in {topic}" for topic, count in sorted(unread.items()))
+    listed = ", ".join(
+        f"{count} in {topic}" + (_made_of(other[topic], plan.fed_by[topic]) if topic in other else "")
+        for topic, count in sorted(unread.items())
+    )
     command = reset_command(plan.application_id, "--unread-topics", ",".join(sorted(unread)))
     raise TopologyError(
         f"earlier runs of application {plan.application_id!r} have left records between their subtopologies "
-        f"that no task of its topology reads: {listed}",
+        f"that no task of its topology reads as what they are: {listed}",
         fix="let the code of before run once more, in batches, which brings them to the end, and deploy "
         f"then; or give them up: {command} (with --dry-run it says how many)",
     )
+
+
+def _made_of(before: Collection[str], now: Collection[str]) -> str:
+    return f" (made of {', '.join(before)}, where the topology puts what is made of {', '.join(now)})"
 
 
 def written_to(facts: RunFacts) -> dict[TopicPartition, int | None]:

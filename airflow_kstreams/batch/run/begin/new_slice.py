@@ -127,7 +127,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
         slice=slice_,
         offsets=start_offsets(request, ground, begun, stop_set=slice_.stop_set),
         assignment=with_counts(assignment, plan, frozen.grouped.values(), ground.topics.topic_ids),
-        own_topics=next_own_topics(ledger, ground.known, own),
+        own_topics=next_own_topics(ledger, ground.known, own, plan),
         parked=parked_total(ground.parked),
     )
 

@@ -136,3 +136,57 @@ def test_letter_of_another_application_comes_back(scene: Scene) -> None:
     app(scene, NEW).batch("run-1")
     scene.letter("a", "mid", 0)
     assert scene.replay().records_per_topic == {"mid": 1}
+
+
+def failing_branch(topic: str) -> Topology:
+    """A topic -> ``app-rekeyed-repartition`` -> ``behind``, which takes no record whose value is ``bad``."""
+
+    def taken(value: str) -> str:
+        if value == "bad":
+            raise ValueError(value)
+        return f"{topic}: {value}"
+
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream(topic).repartition(3, name="rekeyed").map_values(taken).send_to("behind")
+    return builder.build()
+
+
+def run(scene: Scene, topology: Topology, run_id: str) -> None:
+    SwitchingApplication(
+        topology=topology,
+        cluster=scene.kafka,
+        clock=scene.clock,
+        settings={"processing.exception.handler": "dead-letter"},
+    ).batch(run_id)
+
+
+@pytest.mark.remedy("destinations.Destinations.refuse_unread")
+def test_letter_of_a_branch_is_refused_while_another_one_has_its_topic(scene: Scene) -> None:
+    scene.kafka.append("in", b"bad", b"k")
+    run(scene, failing_branch("in"), "run-1")
+    scene.kafka.append("mid", b"good", b"k")
+    run(scene, failing_branch("mid"), "run-2")
+
+    with pytest.raises(ConfigError) as caught:
+        scene.replay()
+    assert "topic 'app-rekeyed-repartition' when that held what is made of in" in caught.value.cause
+    assert "puts what is made of mid there now" in caught.value.cause
+
+    run(scene, failing_branch("in"), "run-3")
+    assert scene.replay().records_per_topic == {REKEYED: 1}
+    run(scene, failing_branch("in"), "run-4")
+    assert scene.replay("r2").records_per_topic == {REKEYED: 1}, "the letter that was made of it again"
+    assert behind(scene) == [b"mid: good"]
+
+
+@pytest.mark.remedy("destinations.Destinations.look_up")
+def test_letter_of_a_repartition_topic_comes_back_when_a_run_has_made_that_again(scene: Scene) -> None:
+    scene.kafka.append("in", b"bad", b"k")
+    run(scene, failing_branch("in"), "run-1")
+    scene.kafka.admin().delete_topics([REKEYED])
+    with pytest.raises(ConfigError, match="which does not exist any more") as caught:
+        scene.replay()
+    assert caught.value.fix.startswith("let a run of the application make the topic, then run the replay")
+
+    run(scene, failing_branch("in"), "run-2")
+    assert scene.replay().records_per_topic == {REKEYED: 1}

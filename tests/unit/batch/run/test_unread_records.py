@@ -54,6 +54,13 @@ def new_code(*, rekeyed: bool = False, passed: bool = False, writes: bool = True
     return builder.build()
 
 
+def branch(topic: str) -> Topology:
+    """A topic -> ``app-rekeyed-repartition`` -> ``rekeyed``."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream(topic).filter(lambda key, value: True).repartition(2, name="rekeyed").send_to("rekeyed")
+    return builder.build()
+
+
 class Scene:
     """An application on Kafka in memory whose code changes."""
 
@@ -187,6 +194,45 @@ def test_they_are_given_up_by_the_command_and_nothing_else_is(
     assert out["rekeyed"] == (numbers() if REKEYED in left else numbers(*range(8)))
     assert out["passed"] == (numbers() if "mid" in left else numbers(*range(8)))
     assert max(int.from_bytes(value, "big") for value in out["counts"]) == 8, "state stays"
+
+
+def half_a_branch(scene: Scene, *, endless: bool) -> None:
+    """Leave five records between the subtopologies of the branch of ``in``."""
+    scene.kafka.create_topic("other")
+    scene.send(5)
+    app = scene.app(branch("in"))
+    if endless:
+        running = app.run_continuously("r1", only=[0])
+        running.rounds(5)
+        running.close()
+    else:
+        app.batches.tasks(app.begin("r1"), [0])
+        scene.drop()
+
+
+@pytest.mark.parametrize("endless", [False, True])
+def test_records_of_a_branch_are_refused_when_another_one_has_its_topic(scene: Scene, endless: bool) -> None:
+    half_a_branch(scene, endless=endless)
+    error = scene.refused(branch("other"))
+    made = "made of in, where the topology puts what is made of other"
+    assert f"5 in {REKEYED} ({made})" in error.cause
+    assert scene.refused(branch("other")).cause == error.cause, "and nothing has changed by that"
+
+    scene.app(branch("in")).batch("r2")
+    scene.send(1, topic="other")
+    scene.app(branch("other")).batch("r3")
+    scene.send(1, topic="other")
+    scene.app(branch("other")).batch("r4")
+    assert scene.out()["rekeyed"] == numbers(*range(7))
+
+
+@pytest.mark.remedy("left_unread.refuse_unread")
+def test_records_of_a_branch_are_given_up_by_the_command_when_another_one_has_its_topic(scene: Scene) -> None:
+    half_a_branch(scene, endless=False)
+    scene.give_up(scene.refused(branch("other")))
+    scene.send(2, topic="other")
+    scene.app(branch("other")).batch("r2")
+    assert scene.out()["rekeyed"] == numbers(5, 6)
 
 
 def give_up(scene: Scene, *topics: str) -> ResetPlan:
