@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import shutil
 import tempfile
 from collections import Counter
@@ -31,6 +32,7 @@ from airflow_kstreams.batch.reset.scenario import TO_EARLIEST
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError, DataLossError, KStreamsError, TopologyError
 from airflow_kstreams.streams.graph.store_specs import Storage
+from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
@@ -38,16 +40,21 @@ from tests.simulation.crash_points import Died, Mortal, one_after_the_other
 from tests.simulation.expectations import ViolationError
 from tests.simulation.life_lines import (
     APP,
+    BRANCHED,
     FAILING,
+    HISTORIES_MS,
     KEYS,
     KINDS,
     LETTERS,
     OLD_MS,
+    SHARED,
     SIZE_MS,
+    SIZES_MS,
     TOPICS,
     Book,
     Line,
     Met,
+    Span,
     Told,
     Version,
     decoded,
@@ -88,6 +95,11 @@ class Life:
     :ivar seen: partitions that a run has read.
     :ivar doubtful: what may make a run refuse to begin.
     :ivar letters: numbers in dead letters that were not replayed.
+    :ivar came_from: the topic that each number was written to.
+    :ivar brought: numbers that a replay has brought back between two subtopologies.
+    :ivar times: the newest time in each partition.
+    :ivar replaced: partitions in which other records took the offsets of those that were read.
+    :ivar unknown: partitions whose committed offset does not say which record lies before it.
     """
 
     draw: Random
@@ -105,6 +117,11 @@ class Life:
     away: set[str] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
     letters: Counter[int] = field(default_factory=Counter)
+    came_from: dict[int, str] = field(default_factory=dict)
+    brought: Counter[int] = field(default_factory=Counter)
+    times: dict[TopicPartition, Span] = field(default_factory=dict)
+    replaced: set[TopicPartition] = field(default_factory=set)
+    unknown: set[TopicPartition] = field(default_factory=set)
     settings: dict[str, Any] = field(default_factory=dict)
     seen: set[TopicPartition] = field(default_factory=set)
     half: bool = False
@@ -124,6 +141,8 @@ class Life:
         if self.draw.random() < 0.4:
             lines.append(self._line("pattern", "p"))
             self._add_topic()
+        if self.draw.random() < 0.4:
+            lines.append(self._line("branched", self.draw.choice(BRANCHED)))
         for _ in range(self.draw.randint(1, 3)):
             lines = self._with_another(lines)
         self.version = Version(lines=tuple(lines))
@@ -155,11 +174,14 @@ class Life:
             (6, self._deploy),
             (1, self._change_settings),
             (4, self._replay),
+            (2, self._replay_after_deployment),
             (1, self._reset),
             (2, self._move_offsets),
             (1, self._expire_offsets),
             (2, self._retain),
             (1, self._lose),
+            (3, self._cut),
+            (1, self._make_anew),
             (1, self._backfill),
             (1, self._compact),
         ]
@@ -181,17 +203,22 @@ class Life:
     def _produce(self) -> None:
         topics = sorted({tp.topic for tp in self.met})
         for _ in range(self.draw.choice((0, 2, 4, 8))):
-            self.numbers += 1
-            self.kafka.clock.sleep(self.draw.choice((0.001, 0.02, 0.09, 0.3)))
-            topic, key = self.draw.choice(topics), self.draw.choice(KEYS)
-            partition = KEYS.index(key) % _PARTITIONS
-            time_ms = self.kafka.clock.now_ms()
-            if self.draw.random() < 0.04:
-                time_ms = 1 + self.numbers
-            value = b'{"n": %d}' % self.numbers
-            offset = self.kafka.append(topic, value, key.encode(), partition=partition, timestamp_ms=time_ms)
-            tp = TopicPartition(topic, partition)
-            self.met[tp].append(Met(tp, offset, key, self.numbers, time_ms))
+            self._write(self.draw.choice(topics), self.draw.choice(KEYS))
+
+    def _write(self, topic: str, key: str) -> None:
+        """Write a record, mostly of now, some of a little before, and a few of 1970."""
+        self.numbers += 1
+        self.kafka.clock.sleep(self.draw.choice((0.001, 0.02, 0.09, 0.3)))
+        tp = TopicPartition(topic, KEYS.index(key) % _PARTITIONS)
+        time_ms = self.kafka.clock.now_ms()
+        if self.draw.random() < 0.2:
+            time_ms -= self.draw.choice((40, 120, 300))
+        elif self.draw.random() < 0.04:
+            time_ms = 1 + self.numbers
+        value = b'{"n": %d}' % self.numbers
+        offset = self.kafka.append(topic, value, key.encode(), partition=tp.partition, timestamp_ms=time_ms)
+        self.met[tp].append(Met(tp, offset, key, self.numbers, time_ms))
+        self.came_from[self.numbers] = topic
 
     def _ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         with closing(self.kafka.admin()) as admin:
@@ -312,6 +339,8 @@ class Life:
                 self._wait()
             else:
                 self._refuse_silent_beginnings()
+                if passed := self.replaced.intersection(self._read()):
+                    raise ViolationError(f"{passed}: other records took offsets that were read, in silence")
                 self.former = self.version
                 self.doubtful.clear()
                 return
@@ -343,10 +372,10 @@ class Life:
         """
         if not self.doubtful:
             raise ViolationError(f"refused for no reason: {error}") from error
-        if self.endless and isinstance(error, DataLossError):
+        commands = printed_commands(error.fix)
+        if self.endless and isinstance(error, DataLossError) and "--accept" in error.fix:
             self._accept_where_reading_ended(error)
             return
-        commands = printed_commands(error.fix)
         ways: list[Callable[[], None]] = []
         if self.former not in (None, self.version):
             ways.append(self._go_back)
@@ -393,8 +422,12 @@ class Life:
         """Go on at the offset that a person knows, where the error says that otherwise records come twice."""
         known = dict(self._starts(self.read_to))
         for command in printed_commands(error.fix):
+            if "--accept" not in command:
+                self._execute(KStreamsError("", fix=shlex.join(command)))
+                continue
             for tp in partitions_in([command[command.index("--accept") + 1]]):
-                self.read_to[tp] = max(self.read_to[tp], known[tp])
+                self.read_to[tp] = min(max(self.read_to[tp], known[tp]), self._ends([tp])[tp])
+                self.replaced.discard(tp)
                 accept_at(self.kafka, {tp: self.read_to[tp]}, APP)
                 self.trace(f"   {tp} at {self.read_to[tp]}, where reading ended")
         sometimes("reading went on where a person knew that it had ended")
@@ -409,6 +442,7 @@ class Life:
         if command[0] != "airflow-kstreams":
             return
         for tp in partitions_in([",".join(options.get("--accept", ()))] if "--accept" in options else None):
+            self.replaced.discard(tp)
             if "--to-offset" in options:
                 self.read_to[tp] = int(options["--to-offset"][0])
             elif "--to-latest" in options:
@@ -430,9 +464,19 @@ class Life:
         again = [tp for tp in self.met if tp.topic in topics]
         for tp, start in self._starts(again).items():
             self.read_to[tp] = start
+            self._may_begin_time_anew(tp)
+        self.replaced.difference_update(again)
+        self.brought.clear()
         for state, line in self.known.items():
-            if line.kind not in ("copy", "pattern") or any(line.reads(topic) for topic in topics):
+            if line.kind not in ("copy", "pattern", "branched") or any(line.reads(topic) for topic in topics):
                 self._forget(state)
+
+    def _may_begin_time_anew(self, tp: TopicPartition) -> None:
+        """Take it that the time of a partition goes on or not: both are right."""
+        self.times[tp] = Span(-1, self.times.get(tp, Span()).high)
+        for state, book in self.books.items():
+            if self.known[state].reads(tp.topic) and tp.partition in book.closed:
+                book.closed[tp.partition] = Span(-1, book.closed[tp.partition].high)
 
     def _state(self, line: Line) -> str:
         """Return by what the state of a line is known: its changelog, or its output if it has none."""
@@ -443,37 +487,56 @@ class Life:
     # == what came
 
     def _moved(self) -> set[TopicPartition]:
-        """Return the partitions with new records, of which none is dated 1970."""
-        found = set()
-        for tp in self._read():
-            new = [one.time_ms for one in self.met[tp] if one.offset >= self.read_to[tp]]
-            if new and min(new) >= OLD_MS:
-                found.add(tp)
-        return found
+        """Return the partitions with new records."""
+        return {tp for tp in self._read() if any(one.offset >= self.read_to[tp] for one in self.met[tp])}
 
     def _take_committed(self) -> None:
         """Give what a run has read so far to the lines of this version."""
         with closing(self.kafka.reader(group_id=APP)) as reader:
             committed = reader.committed(self._read())
-        self._take({tp: at.offset for tp, at in committed.items()})
+        self._take({tp: at.offset for tp, at in committed.items()}, partly=True)
 
     def _take_all(self) -> None:
         """Give all that there is to read to the lines of this version."""
         self._take(self._ends(self._read()))
+        self._take_brought(self.books)
+        here = {line.topic for line in self.version.lines if line.kind == "branched"}
+        self.brought = Counter(
+            {n: count for n, count in self.brought.items() if self.came_from[n] not in here}
+        )
+        if self.brought:
+            raise ViolationError(
+                f"{dict(self.brought)} came back to {SHARED}, and code without their branch ran"
+            )
 
-    def _take(self, ends: Mapping[TopicPartition, int]) -> None:
+    def _take_brought(self, books: dict[str, Book]) -> None:
+        """Give what replays have brought back between two subtopologies to its own line."""
+        for line in self.version.lines:
+            if line.kind == "branched":
+                book = books.setdefault(self._state(line), Book())
+                book.branched.update(
+                    {n: count for n, count in self.brought.items() if self.came_from[n] == line.topic}
+                )
+
+    def _take(self, ends: Mapping[TopicPartition, int], *, partly: bool = False) -> None:
         states = {self._state(line): line for line in self.version.lines}
         self.known |= states
         for tp, end in ends.items():
             new = [one for one in self.met[tp] if self.read_to[tp] <= one.offset < end]
             self.read_to[tp] = end
             self.seen.add(tp)
+            if new:
+                self.unknown.discard(tp)
+            time = self.times.get(tp, Span())
+            self.times[tp] = time.after(new, partly=partly)
             for state, line in states.items():
                 if line.reads(tp.topic):
                     book = self.books.setdefault(state, Book())
-                    book.take(line, new, mended=self.version.mended)
+                    book.take(line, new, mended=self.version.mended, time=time)
+                    book.close(line, tp.partition, self.times[tp])
             for state, book in self.books.items():
-                if new and state not in states and self.known[state].reads(tp.topic) and book.lists:
+                held = book.lists or book.windows or (book.copied and self.known[state].kind == "history")
+                if new and state not in states and self.known[state].reads(tp.topic) and held:
                     self.away.add(state)
         for state in self.away & {*states}:
             raise ViolationError(f"{state} goes on, and records passed it by")
@@ -490,14 +553,19 @@ class Life:
                 for line in self.version.lines:
                     if line.reads(tp.topic):
                         book = books.setdefault(self._state(line), Book())
-                        book.take(line, new, mended=self.version.mended)
+                        time = self.times.get(tp, Span())
+                        book.take(line, new, mended=self.version.mended, time=time)
+                        book.close(line, tp.partition, time.after(new, partly=True))
+            self._take_brought(books)
         for out, (state, line) in states.items():
             told, book = self.told.setdefault(state, Told()), books.get(state, Book())
             given = [((r.key() or b"").decode(), decoded(r.value())) for r in self._news(out)]
             told.hear(line, given, book)
+        self._hear_letters(books, partly=partly)
+        for state, line in states.values():
             if not partly and line in self.version.lines:
-                told.refuse_missing(line, book, {tp.partition for tp in moved if line.reads(tp.topic)})
-        self._hear_letters(books.get(_COPY, Book()), partly=partly)
+                partitions = {tp.partition for tp in moved if line.reads(tp.topic)}
+                self.told[state].refuse_missing(line, books.get(state, Book()), partitions)
 
     def _news(self, topic: str) -> list[LogRecord]:
         """Return what came to a topic since the last call."""
@@ -511,11 +579,18 @@ class Life:
                 found.append(record)
         return found
 
-    def _hear_letters(self, book: Book, *, partly: bool) -> None:
-        found = Counter(decoded(letter.value())["n"] for letter in self._news(LETTERS))
-        told = self.told.setdefault(_COPY, Told())
-        self.letters += found
-        told.letters += found
+    def _hear_letters(self, books: Mapping[str, Book], *, partly: bool) -> None:
+        book, told = books.get(_COPY, Book()), self.told.setdefault(_COPY, Told())
+        for letter in self._news(LETTERS):
+            number = decoded(letter.value())["n"]
+            self.letters[number] += 1
+            if self.came_from[number] == FAILING:
+                told.letters[number] += 1
+                continue
+            line = self._line("branched", self.came_from[number])
+            of_branch = self.told.setdefault(self._state(line), Told())
+            of_branch.letters[number] += 1
+            of_branch.refuse_too_many(line, number, books.get(self._state(line), Book()))
         if told.letters - book.refused or (not partly and book.refused - told.letters):
             raise ViolationError(f"dead letters of {told.letters}, expected {book.refused}")
 
@@ -526,7 +601,10 @@ class Life:
 
     def _with_another(self, lines: Sequence[Line]) -> list[Line]:
         kind, topic = self.draw.choice(KINDS), self.draw.choice(TOPICS)
-        line = replace(self._line(kind, topic), grace_ms=self.draw.choice((0, 50, 200)))
+        size_ms, grace_ms = self.draw.choice(SIZES_MS), self.draw.choice((0, 50, 200))
+        line = self._line(kind, topic)
+        if kind == "window":
+            line = replace(line, size_ms=size_ms, grace_ms=grace_ms)
         if any(each.topic == topic and _named_alike(each, line) for each in lines):
             return [*lines]
         found = [*lines]
@@ -534,44 +612,85 @@ class Life:
         return found
 
     def _deploy(self) -> None:
-        """Change the code, and run it."""
+        """Change the code, and mostly run it."""
+        self._change()
+        if self.draw.random() < 0.7:
+            self._produce()
+            self._run()
+
+    def _replay_after_deployment(self) -> None:
+        """Bring the dead letters back before the new code has run."""
+        if self.letters and not self.half:
+            self._change()
+            sometimes("letters came back right after a deployment")
+            self._replay()
+            self._run()
+
+    def _change(self) -> None:
+        """Change the code."""
         lines = [*self.version.lines]
         at = self.draw.randrange(len(lines))
-        line, kind = lines[at], self.draw.choice(("swap", "step") if self.half else _CHANGES)
+        kind = self.draw.choice(("swap", "step") if self.half else _CHANGES)
         if kind == "swap":
             self.draw.shuffle(lines)
             sometimes("the lines of an application were swapped")
-        elif kind == "step":
-            lines[at] = replace(line, steps=self.draw.randint(0, 2))
         elif kind == "insert":
             lines = self._with_another(lines)
             sometimes("an application got another line, and its topic")
         elif kind == "remove" and len(lines) > 1:
-            copies = [number for number, each in enumerate(lines) if each.kind == "copy" and self.letters]
-            del lines[copies[0] if copies else at]
+            makes_letters = ("copy", "branched") if self.letters else ()
+            those = [number for number, each in enumerate(lines) if each.kind in makes_letters]
+            del lines[self.draw.choice(those) if those else at]
             sometimes("an application lost a line, and its topic")
-        elif kind == "rename" and line.kind in ("list", "rekeyed", "window"):
-            lines[at] = replace(line, store=f"s{self.numbers}")
-            self.doubtful.add("renamed")
-            sometimes("a store was renamed")
-        elif kind == "exchange" and (others := _alike(lines, at)):
-            other = self.draw.choice(others)
-            one, two = replace(line, store=lines[other].store), replace(lines[other], store=line.store)
-            if self._state(one) != self._state(two):
-                lines[at], lines[other] = one, two
-                self.doubtful.add("renamed")
-                sometimes("two stores exchanged their names")
-        elif kind == "grace" and line.kind == "window":
-            lines[at] = replace(line, grace_ms=self.draw.choice((0, 30, 150, 400)))
-            sometimes("the grace of windows was changed")
         elif kind == "mend":
             self.version = replace(self.version, mended=not self.version.mended)
+        elif kind == "exchange":
+            self._exchange(lines, at)
+        elif kind == "branch":
+            lines = [self._with_other_branch(line) for line in lines]
+        else:
+            lines[at] = self._changed(lines[at], kind)
         self.version = replace(self.version, lines=tuple(lines))
         self.doubtful.add("deployed")
         self.trace(f"   {kind}: {[*map(str, self.version.lines)]}")
-        if self.draw.random() < 0.7:
-            self._produce()
-            self._run()
+
+    def _exchange(self, lines: list[Line], at: int) -> None:
+        """Give a line the name of another one's store, and that one its own."""
+        if not (others := _alike(lines, at)):
+            return
+        line, other = lines[at], self.draw.choice(others)
+        one, two = replace(line, store=lines[other].store), replace(lines[other], store=line.store)
+        if self._state(one) != self._state(two):
+            lines[at], lines[other] = one, two
+            self.doubtful.add("renamed")
+            sometimes("two stores exchanged their names")
+
+    def _changed(self, line: Line, kind: str) -> Line:
+        if kind == "step":
+            return replace(line, steps=self.draw.randint(0, 2))
+        if kind == "rename" and line.kind in ("list", "rekeyed", "window", "history"):
+            self.doubtful.add("renamed")
+            sometimes("a store was renamed")
+            return replace(line, store=f"s{self.numbers}")
+        if kind == "grace" and line.kind == "window":
+            sometimes("the grace of windows was changed")
+            return replace(line, grace_ms=self.draw.choice((0, 30, 150, 400)))
+        if kind == "size" and line.kind == "window":
+            sometimes("the size of windows was changed")
+            return replace(
+                line, size_ms=self.draw.choice([size for size in SIZES_MS if size != line.size_ms])
+            )
+        if kind == "history" and line.kind == "history":
+            sometimes("the history of a table was changed")
+            others = [history for history in HISTORIES_MS if history != line.history_ms]
+            return replace(line, history_ms=self.draw.choice(others))
+        return line
+
+    def _with_other_branch(self, line: Line) -> Line:
+        if line.kind != "branched":
+            return line
+        sometimes("another branch got the topic of one")
+        return self._line("branched", *{*BRANCHED} - {line.topic})
 
     def _change_settings(self) -> None:
         self.settings = {
@@ -591,7 +710,8 @@ class Life:
             return
         self.runs += 1
         replay_id, letters = f"replay-{self.runs}", Counter(self.letters)
-        reads = self.former is not None and any(line.kind == "copy" for line in self.former.lines)
+        reads = all(map(self._is_read, letters))
+        between = {tp: self._ends([tp])[tp] for tp in self._between()}
         for number in range(_MOST_TRIES):
             cluster: ClusterPort = self.kafka
             if number < 3 and self.draw.random() < 0.4:
@@ -604,21 +724,40 @@ class Life:
             except Died:
                 sometimes("a replay died, and went on")
             except ConfigError as error:
-                if reads:
+                gone = "does not exist any more" in str(error) and not self._between()
+                if reads and not gone:
                     raise ViolationError(f"a replay was refused for no reason: {error}") from error
                 sometimes("a replay was refused because nobody would read the letters")
                 return
             else:
                 break
-        back = self._brought_back()
+        if not reads:
+            raise ViolationError(f"a replay brought {letters} back, which no line reads")
+        back = self._brought_back(between)
         # A record of which several letters were made comes back once.
         if back.keys() != letters.keys() or not back <= letters:
             raise ViolationError(f"a replay brought back {back}, expected {letters}")
         self.letters.clear()
         sometimes("dead letters came back")
 
-    def _brought_back(self) -> Counter[int]:
-        """Take note of the records that a replay has written."""
+    def _is_read(self, number: int) -> bool:
+        """Whether the code of the last run reads what a letter was made of."""
+        topic = self.came_from[number]
+        kind = "copy" if topic == FAILING else "branched"
+        return self.former is not None and any(
+            (line.kind, line.topic) == (kind, topic) for line in self.former.lines
+        )
+
+    def _between(self) -> list[TopicPartition]:
+        """Return the partitions of the topic that branched lines go through, if it is there."""
+        topic = f"{APP}-{SHARED}{REPARTITION_ENDING}"
+        return [*self.kafka.partitions(topic)] if topic in self.kafka.topics() else []
+
+    def _brought_back(self, between: Mapping[TopicPartition, int]) -> Counter[int]:
+        """Take note of the records that a replay has written.
+
+        :param between: end of each partition between two subtopologies before it.
+        """
         while self.kafka.hanging_transactions():
             self._wait()
         back: Counter[int] = Counter()
@@ -629,7 +768,12 @@ class Life:
                 number, key = decoded(record.value())["n"], (record.key() or b"").decode()
                 self.met[tp].append(Met(tp, record.offset(), key, number, record.timestamp()[1]))
                 back[number] += 1
-        return back
+        for tp, end in between.items():
+            for record in self.kafka.records(tp.topic):
+                if record.partition() == tp.partition and record.offset() >= end:
+                    self.brought[decoded(record.value())["n"]] += 1
+                    sometimes("letters of a branch came back")
+        return back + self.brought
 
     def _reset(self) -> None:
         """Start over: all state, from the start of the topics with state."""
@@ -726,7 +870,9 @@ class Life:
         if self.endless:
             # Where reading ended between subtopologies no person knows.
             known = [*self.met]
-        self.kafka.expire_offsets(APP, [tp for tp in known if self.draw.random() < 0.7])
+        gone = [tp for tp in known if self.draw.random() < 0.7]
+        self.kafka.expire_offsets(APP, gone)
+        self.unknown.update(gone)
         if self.endless:
             self.doubtful.add("expired")
         sometimes("committed offsets of an application with a past expired")
@@ -749,6 +895,53 @@ class Life:
             self.doubtful.add("lost")
             sometimes("retention deleted records that nobody had read")
             self._run()
+
+    def _cut(self) -> None:
+        """Cut the end of a log, as an unclean election does, and let it grow again; then run."""
+        logs = {tp: (start, self._ends([tp])[tp]) for tp, start in self._starts(self._read()).items()}
+        tps = [tp for tp, (start, end) in logs.items() if tp in self.seen and start < end]
+        if not tps or self.former is None:
+            return
+        tp = self.draw.choice(tps)
+        start, end = logs[tp]
+        at = self.draw.randint(max(start, end - 5), end - 1)
+        self.kafka.truncate(tp, at)
+        self.met[tp] = [one for one in self.met[tp] if one.offset < at]
+        for _ in range(self.draw.choice((0, 1, 2, 4, 8))):
+            self._write(
+                tp.topic, self.draw.choice([k for k in KEYS if KEYS.index(k) % _PARTITIONS == tp.partition])
+            )
+        self.trace(f"   {tp} to {at} of {end}, read to {self.read_to[tp]}, now {self._ends([tp])[tp]}")
+        self.doubtful.add("cut")
+        if self.half:
+            sometimes("the end of a log was cut while a run was under way")
+        elif at < self.read_to[tp]:
+            sometimes("the end of a log was cut, and records that were read with it")
+        # An offset that has expired takes with it what it says of the record before it.
+        if at < self.read_to[tp] and tp not in self.unknown:
+            self.replaced.add(tp)
+            if self._ends([tp])[tp] >= self.read_to[tp]:
+                sometimes("the end of a log was cut, and others took the offsets of what was read")
+        if self.draw.random() < 0.7:
+            self._run()
+        else:
+            self._run_continuously()
+
+    def _make_anew(self) -> None:
+        """Delete a topic that runs read, and make it anew; then run."""
+        topics = sorted({tp.topic for tp in self._read() if tp in self.seen} & {*TOPICS})
+        if not topics or self.half or self.former is None:
+            return
+        topic = self.draw.choice(topics)
+        with closing(self.kafka.admin()) as admin:
+            admin.delete_topics([topic])
+        self._create(topic)
+        for tp in self.kafka.partitions(topic):
+            self._may_begin_time_anew(tp)
+        self._produce()
+        self.doubtful.add("anew")
+        sometimes("a topic was made anew")
+        self._run()
 
     def _compact(self) -> None:
         for topic in self.kafka.compacted_topics():
@@ -821,6 +1014,13 @@ _CHANGES = (
     "exchange",
     "grace",
     "grace",
+    "size",
+    "size",
+    "size",
+    "history",
+    "history",
+    "branch",
+    "branch",
     "mend",
 )
 #: The state of the copy that refuses records.
@@ -829,7 +1029,12 @@ _COPY = "out-0"
 _LINES = {
     number: Line(number=number, kind=kind, topic=topic)
     for number, (kind, topic) in enumerate(
-        [("copy", FAILING), ("pattern", "p"), *((k, t) for t in TOPICS for k in sorted({*KINDS}))]
+        [
+            ("copy", FAILING),
+            ("pattern", "p"),
+            *((k, t) for t in TOPICS for k in sorted({*KINDS})),
+            *(("branched", t) for t in BRANCHED),
+        ]
     )
 }
 
@@ -842,7 +1047,9 @@ def _alike(lines: Sequence[Line], at: int) -> list[int]:
 
 def _named_alike(one: Line, other: Line) -> bool:
     """Whether two lines of a topic have stores of one name, which no topology may have."""
-    return (one.kind == "window") == (other.kind == "window")
+    if "history" in (one.kind, other.kind):
+        return one.kind == other.kind
+    return "branched" not in (one.kind, other.kind) and (one.kind == "window") == (other.kind == "window")
 
 
 def _leaving_out(error: KStreamsError) -> KStreamsError:
