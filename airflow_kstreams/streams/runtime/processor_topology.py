@@ -65,7 +65,7 @@ from airflow_kstreams.streams.runtime.window_closings import WindowClosings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.sending import send_target
-from airflow_kstreams.streams.topology.topology import Subtopology, Topology
+from airflow_kstreams.streams.topology.topology import Subtopology, Topology, fed_by
 
 
 class ProcessorTopology:
@@ -173,7 +173,7 @@ class ProcessorTopology:
                 produce,
                 topic=settings.dead_letter_topic,
                 topic_ids=environment.topic_ids,
-                fed_by=topology.fed_by(self._application_id),
+                fed_by=fed_by(topology, self._application_id),
                 limit_bytes=environment.dead_letter_bytes,
             ),
             counters=self.counters,

@@ -198,7 +198,7 @@ class Topology:
             },
             partition_grouper=self._own_grouper,
             gives_up=any(map(_gives_up, self.nodes)),
-            fed_by=self.fed_by(application_id),
+            fed_by=fed_by(self, application_id),
             patterns={
                 pattern_topic(node.pattern): tuple(
                     topic for topic in node.topics if pattern_of(topic) is None
@@ -324,27 +324,6 @@ class Topology:
         """Id of the user's own partition grouper, empty for the default one."""
         return "" if type(self.partition_grouper) is EqualIds else self.partition_grouper.id
 
-    def fed_by(self, application_id: str) -> dict[str, tuple[str, ...]]:
-        """Return repartition topic -> the topics that its records are made of, see
-        :class:`~airflow_kstreams.streams.plan.TopologyPlan`.
-        """
-        found: dict[str, frozenset[str]] = {topic.name: frozenset() for topic in self.internal_topics}
-        for sub in self.ordered_subtopologies():
-            above: dict[str, frozenset[str]] = {}
-            for node in sub.nodes:
-                if isinstance(node, SourceNode):
-                    read = (found.get(topic, {topic}) for topic in node.topics)
-                    above[node.name] = frozenset().union(*read)
-                    if node.pattern:
-                        above[node.name] = frozenset({pattern_topic(node.pattern)})
-                    continue
-                above[node.name] = frozenset().union(*(above[parent] for parent in node.parents))
-                if isinstance(node, SinkNode) and node.topic in found:
-                    found[node.topic] |= above[node.name]
-        return {
-            self.real_topic(name, application_id): tuple(sorted(topics)) for name, topics in found.items()
-        }
-
     def _user_topics(self) -> set[str]:
         subs = self.subtopologies()
         named = {topic for sub in subs for topic in (*sub.source_topics, *sub.sink_topics)}
@@ -400,6 +379,28 @@ class Topology:
 
 def _of_processors(store: StoreSpec) -> MadeOf:
     return MadeOf(kind=PROCESSOR, reads=(), name=store.name, by="spec", named=True)
+
+
+def fed_by(topology: Topology, application_id: str) -> dict[str, tuple[str, ...]]:
+    """Return repartition topic -> the topics that its records are made of, see
+    :class:`~airflow_kstreams.streams.plan.TopologyPlan`.
+    """
+    found: dict[str, frozenset[str]] = {topic.name: frozenset() for topic in topology.internal_topics}
+    for sub in topology.ordered_subtopologies():
+        above: dict[str, frozenset[str]] = {}
+        for node in sub.nodes:
+            if isinstance(node, SourceNode):
+                read = (found.get(topic, {topic}) for topic in node.topics)
+                above[node.name] = frozenset().union(*read)
+                if node.pattern:
+                    above[node.name] = frozenset({pattern_topic(node.pattern)})
+                continue
+            above[node.name] = frozenset().union(*(above[parent] for parent in node.parents))
+            if isinstance(node, SinkNode) and node.topic in found:
+                found[node.topic] |= above[node.name]
+    return {
+        topology.real_topic(name, application_id): tuple(sorted(topics)) for name, topics in found.items()
+    }
 
 
 def _node_facts(node: Node) -> list[Any]:
