@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from airflow_kstreams.batch.run import source_topics
-from airflow_kstreams.batch.run.begin import freeze
+from airflow_kstreams.batch.run.begin import freeze, left_unread
 from airflow_kstreams.streams.runtime import processor_topology
 from tests.simulation import scenario
 from tests.simulation.life import live
@@ -39,6 +39,29 @@ FAULTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]] = {
         "in silence",
     ),
 }
+
+
+#: What is left out, the seed of a life that comes to where that shows, and what it shows.
+TELLING: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int, str]] = {
+    "other records that took offsets pass": (
+        lambda: mock.patch.object(freeze, "find_rewritten", nothing),
+        42,
+        "other records took offsets that were read, in silence",
+    ),
+    "a branch takes the records of the one whose topic it got": (
+        lambda: mock.patch.object(left_unread, "fed_before", lambda *_: ()),
+        52,
+        "code without their branch ran",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", TELLING)
+def test_seed_comes_to_where_a_mistake_shows(mistake: str) -> None:
+    patch, seed, shows = TELLING[mistake]
+    with patch():
+        assert shows in live(seed)
+    assert not live(seed)
 
 
 @pytest.mark.timeout(600)
