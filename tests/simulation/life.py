@@ -527,6 +527,8 @@ class Life:
             self.seen.add(tp)
             if new:
                 self.unknown.discard(tp)
+            if any(self._is_new(state, line, tp) for state, line in states.items()):
+                self._may_begin_time_anew(tp)
             time = self.times.get(tp, Span())
             self.times[tp] = time.after(new, partly=partly)
             for state, line in states.items():
@@ -541,6 +543,11 @@ class Life:
         for state in self.away & {*states}:
             raise ViolationError(f"{state} goes on, and records passed it by")
 
+    def _is_new(self, state: str, line: Line, tp: TopicPartition) -> bool:
+        """Whether a line is the first to need the time of a partition: nothing was given by it yet."""
+        book = self.books.get(state, Book())
+        return line.kind == "window" and line.reads(tp.topic) and tp.partition not in book.closed
+
     def _hear(self, *, partly: bool = False, moved: Iterable[TopicPartition] = ()) -> None:
         """Compare what came since with what may have come, and must have."""
         books = self.books
@@ -554,6 +561,8 @@ class Life:
                     if line.reads(tp.topic):
                         book = books.setdefault(self._state(line), Book())
                         time = self.times.get(tp, Span())
+                        if self._is_new(self._state(line), line, tp):
+                            time = Span(-1, time.high)
                         book.take(line, new, mended=self.version.mended, time=time)
                         book.close(line, tp.partition, time.after(new, partly=True))
             self._take_brought(books)
