@@ -37,7 +37,7 @@ class HostileTexts:
     :param pattern: the expression.
     """
 
-    def __init__(self, pattern: re.Pattern[str]) -> None:
+    def __init__(self, pattern: re.Pattern[Any]) -> None:
         self._tree = parser.parse(pattern.pattern, pattern.flags)
         literals = {chr(av) for op, av in _nodes(self._tree) if op is kinds.LITERAL}
         self._alphabet = [*dict.fromkeys((*sorted(literals & set(_ALPHABET)), *_ALPHABET, *sorted(literals)))]
@@ -124,8 +124,8 @@ class Search(NamedTuple):
     flags: int
     method: str
 
-    def pattern(self) -> re.Pattern[str]:
-        """Return the expression."""
+    def pattern(self) -> re.Pattern[Any]:
+        """Return the expression, of text or bytes."""
         names = vars(importlib.import_module(self.module)) if self.module else {"re": re}
         made = eval(self.code, {**names})
         return made if isinstance(made, re.Pattern) else re.compile(made, self.flags)
@@ -133,12 +133,13 @@ class Search(NamedTuple):
     def run(self, text: str) -> None:
         """Search a text."""
         pattern = self.pattern()
+        searched = text.encode("latin-1", "replace") if isinstance(pattern.pattern, bytes) else text
         if self.method in ("sub", "subn"):
-            pattern.sub("", text)
+            pattern.sub(searched[:0], searched)
         elif self.method == "finditer":
-            deque(pattern.finditer(text), maxlen=0)
+            deque(pattern.finditer(searched), maxlen=0)
         else:
-            getattr(pattern, self.method)(text)
+            getattr(pattern, self.method)(searched)
 
 
 def _main() -> None:
