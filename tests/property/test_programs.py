@@ -14,6 +14,7 @@ import pytest
 
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application
 from tests.support.programs.comparing import (
     APPLICATION,
@@ -32,7 +33,7 @@ from tests.support.programs.operators import SOUGHT, build
 from tests.support.programs.program import Input, Program
 from tests.support.programs.refusing import Refusing
 
-_PROGRAMS = 60
+_PROGRAMS = examples(120)
 _PARTS = 6
 #: Added to all times: 0 stands for the clock's time where clients write.
 _LATER_MS = 1_000
