@@ -235,6 +235,29 @@ def _explain(code: int, prefix: str, text: str) -> tuple[str, str]:
     return f"{prefix}: {text}", "see the cause; a retry helps when the broker was only busy"
 
 
+def unreadable_batch(
+    error: KafkaError, place: tuple[str, int, int], *, limit: str
+) -> KafkaClientError | None:
+    """Return the error for a batch of records that the client cannot unpack, None for any other error.
+
+    :param place: topic, partition number and offset of the batch's first record.
+    :param limit: the client's ``receive.message.max.bytes``, which bounds what a batch of zstd unpacks to.
+    """
+    if error.code() != KafkaError._BAD_COMPRESSION:
+        return None
+    topic, number, offset = place
+    return KafkaClientError(
+        f"{topic}-{number}@{offset}: the batch of records that begins there cannot be unpacked: it is "
+        f"damaged, or unpacks to more than the {limit} bytes of receive.message.max.bytes: "
+        f"{_one_line(error.str())}",
+        fix="no retry helps: if the batch may be as large, raise receive.message.max.bytes in the client "
+        "settings to three times its size, and run it again; else give up its records, and have reading go "
+        f"on behind them: airflow-kstreams reset --application-id ... "
+        f"--accept {topic}:{number} --to-offset OFFSET",
+        code=error.name(),
+    )
+
+
 def unreachable(where: str, detail: str, *, code: str = "_TRANSPORT") -> KafkaClientError:
     """Build the error for a cluster that does not answer."""
     return KafkaClientError(

@@ -23,6 +23,7 @@ from airflow_kstreams.kafka.client_errors import (
     guarded,
     kafka_error_of,
     unreachable,
+    unreadable_batch,
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import BoundedCaller, RequestTime, await_connection, bootstrap_of
@@ -46,6 +47,8 @@ _DEFAULTS: Mapping[str, str] = {
     "reconnect.backoff.max.ms": "2000",
     "check.crcs": "true",
 }
+#: The client's default.
+_RECEIVE_MAX_BYTES = "100000000"
 #: The client warns of one that is not longer by a second than ``fetch.wait.max.ms``.
 _LEAST_SOCKET_TIMEOUT_MS = int(_DEFAULTS["fetch.wait.max.ms"]) + 1_000
 _SERVED_AT_ONCE = 1
@@ -224,6 +227,11 @@ class BoundedReader:
         for partition in committed or ():
             self._raise_for(partition, "committing the offset")
 
+    @property
+    def _limit(self) -> str:
+        """Bytes that a batch of zstd may unpack to."""
+        return self._config.get("receive.message.max.bytes", _RECEIVE_MAX_BYTES)
+
     def close(self) -> None:
         """Close the client. Closing twice is harmless.
 
@@ -295,8 +303,11 @@ class BoundedReader:
                 continue
             if error.code() != KafkaError._PARTITION_EOF:
                 what = f"reading {message.topic()}-{message.partition()}@{message.offset()}"
-                raise self._refused(error, what, message.topic()) or from_kafka_error(
-                    error, what=what, where=self._bootstrap
+                place = (*_partition_of(message), _offset_of(message))
+                raise (
+                    self._refused(error, what, message.topic())
+                    or unreadable_batch(error, place, limit=self._limit)
+                    or from_kafka_error(error, what=what, where=self._bootstrap)
                 )
             ends[_partition_of(message)] = _offset_of(message)
         return ends
