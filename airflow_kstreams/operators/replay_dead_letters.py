@@ -112,6 +112,21 @@ class ReplayDeadLettersOperator(ApplicationOperator):
                 done.dead_letter_topic,
                 done.expired,
             )
+        for store, count in done.late.items():
+            log.warning(
+                "%s: %d records came back after all their windows of %r had closed: the next run drops there "
+                "what reaches it, and counts it as late",
+                done.dead_letter_topic,
+                count,
+                store,
+            )
+        if done.late_unknown:
+            log.info(
+                "%s: of %d records it is not known whether their windows have closed: the next run counts as "
+                "late what it drops",
+                done.dead_letter_topic,
+                done.late_unknown,
+            )
         log.info(
             "%s: %d records brought back; passed by: %d letters of records that another letter brought back; "
             "left to later replays: %d letters that do not match%s",

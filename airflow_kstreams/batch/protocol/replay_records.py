@@ -83,6 +83,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param unselected: letters that it has seen and left to later replays, because they do not match
         ``where``.
     :param repeated: letters whose records another letter brought back before; they bring nothing back.
+    :param late: windowed store, or join of streams -> number of records that came back after all of their
+        windows in it had closed.
+    :param late_unknown: records that came back of which it is not known whether they are late somewhere.
     """
 
     replay_id: str
@@ -101,6 +104,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expired: int = 0
     unselected: int = 0
     repeated: int = 0
+    late: dict[str, int] = {}
+    late_unknown: int = 0
 
     @property
     def records(self) -> int:

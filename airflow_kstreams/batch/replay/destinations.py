@@ -9,13 +9,18 @@ a key decide. While runs have not seen yet by which arithmetic the topic grows, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
+
+import msgspec
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import recorded_ids
 from airflow_kstreams.batch.growing.grown_groups import in_use, last_found
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.protocol.topics import topic_limits
+from airflow_kstreams.batch.replay.closed_windows import ClosedWindows
 from airflow_kstreams.batch.replay.selection import Letter
 from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.streams.errors import ConfigError
@@ -40,6 +45,7 @@ class Destinations:
         self._admin = admin
         self._application_id = facts.application_id
         self._former = _not_read_any_more(facts)
+        self._closed = ClosedWindows(facts)
         entries = facts.ledger.assignment.current
         self._grown = {topic: entry for entry in entries for topic in entry.grown}
         last = facts.last_work
@@ -110,17 +116,38 @@ class Destinations:
 
         :param letter: a letter that was given to :meth:`look_up`.
         """
-        origin, key = letter.origin, letter.record.key()
+        origin = letter.origin
         if origin is None:
             return -1
-        entry = self._grown.get(origin.topic)
-        if entry is not None and key is not None:
-            now = _partition_now(
-                entry, origin.topic, key[: len(key) - self._key_suffixes.get(origin.topic, 0)]
-            )
-            if now is not None:
-                return now
+        moved = self._moved_to(letter)
+        if moved is not None:
+            return moved
         return origin.partition if origin.partition < self._counts[origin.topic] else -1
+
+    def _moved_to(self, letter: Letter) -> int | None:
+        """Return the partition to which a key has gone in a topic that has grown; None where it stays."""
+        origin, key = letter.origin, letter.record.key()
+        if origin is None or key is None or origin.topic not in self._grown:
+            return None
+        placing = key[: len(key) - self._key_suffixes.get(origin.topic, 0)]
+        return _partition_now(self._grown[origin.topic], origin.topic, placing)
+
+    def count_late(self, replay: Replay, letters: Sequence[Letter]) -> Replay:
+        """Return a replay that has counted the letters that come back too late for windows.
+
+        :param replay: the replay with these letters, which are not counted in it yet.
+        """
+        late, unknown = Counter(replay.late), replay.late_unknown
+        for letter in letters:
+            if letter.origin is None:
+                continue
+            moved = self._moved_to(letter)
+            partition = letter.origin.partition if moved is None else moved
+            time_ms = max(letter.record.timestamp()[1], 0)
+            judged = self._closed.judge(letter.origin.topic, partition, time_ms)
+            late.update(name for name, known in judged.items() if known)
+            unknown += not all(judged.values())
+        return msgspec.structs.replace(replay, late=dict(sorted(late.items())), late_unknown=unknown)
 
     def headers(self, letter: Letter) -> Headers | None:
         """Return the headers with which a letter's record comes back: the place at which it came first is

@@ -124,9 +124,9 @@ class DeadLetterReplay:
         :raises KafkaClientError: the broker does not answer.
         """
         with self._clients() as clients:
-            scan = self._scan(self._current(clients, wait_ms=0), clients.reader)
-            destinations = self._destinations(clients)
-            for found in self._batches(clients.reader, scan):
+            now, destinations = self._current(clients, wait_ms=0), self._destinations(clients)
+            scan = self._scan(now, clients.reader)
+            for found in self._batches(clients.reader, scan, destinations):
                 destinations.refuse_unread(found.letters)
             return scan.replay
 
@@ -188,7 +188,7 @@ class DeadLetterReplay:
         output.write(replay, (), marks)
         attempts.end(commits=1, grew_old=False)
         scan = self._scan(now, clients.reader)
-        for found in self._batches(clients.reader, scan):
+        for found in self._batches(clients.reader, scan, destinations):
             destinations.refuse_unread(found.letters)
             _warn_of_left_out(found.left_out)
             replay = self._ended(scan.replay)
@@ -282,7 +282,7 @@ class DeadLetterReplay:
             scan.recall(fetched)
         return scan
 
-    def _batches(self, reader: ReaderPort, scan: Scan) -> Iterator[Found]:
+    def _batches(self, reader: ReaderPort, scan: Scan, destinations: Destinations) -> Iterator[Found]:
         """Read the letters that are left, some at a time; yield after each fetch, and at the end, the letters
         to write.
         """
@@ -293,11 +293,11 @@ class DeadLetterReplay:
         for fetched in read:
             scan.look(fetched, read.positions)
             if scan.ripe:
-                yield scan.take()
+                yield _counted(scan, destinations)
                 if scan.replay.at_limit:
                     read.stop()
         if scan.replay.left:
-            yield scan.take()
+            yield _counted(scan, destinations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +317,13 @@ class _Now:
     replay: Replay
     marks: Marks
     starts: Mapping[int, int]
+
+
+def _counted(scan: Scan, destinations: Destinations) -> Found:
+    """Take what a scan has found, and count the letters that come back too late."""
+    found = scan.take()
+    scan.replay = destinations.count_late(scan.replay, found.letters)
+    return found
 
 
 def _warn_of_left_out(letters: Sequence[Letter]) -> None:

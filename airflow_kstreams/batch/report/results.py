@@ -148,6 +148,11 @@ class ReplayResult(TypedDict):
     :param repeated: letters whose record came back by another letter of the same record, in this replay or an
         earlier one.
     :param limit_reached: whether letters past the limit were left to later replays, too.
+    :param late_per_store: windowed store, or join of streams -> number of records brought back after all of
+        their windows in it had closed, largest first: the next run drops them there, and counts them in its
+        ``records_late``.
+    :param stores_omitted: number of stores that did not fit.
+    :param late_unknown: records brought back of which it is not known whether they are late somewhere.
     """
 
     replay_id: str
@@ -162,6 +167,9 @@ class ReplayResult(TypedDict):
     unselected: int
     repeated: int
     limit_reached: bool
+    late_per_store: dict[str, int]
+    stores_omitted: int
+    late_unknown: int
 
 
 class ResetResult(TypedDict):
@@ -285,7 +293,11 @@ def replay_result(application_id: str, replay: Replay) -> ReplayResult:
         unselected=replay.unselected,
         repeated=replay.repeated,
         limit_reached=replay.at_limit,
+        late_per_store={},
+        stores_omitted=0,
+        late_unknown=replay.late_unknown,
     )
+    result["late_per_store"], result["stores_omitted"] = _largest(result, replay.late)
     result["records_per_topic"], result["topics_omitted"] = _largest(result, replay.records_per_topic)
     return result
 

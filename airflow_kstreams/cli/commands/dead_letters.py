@@ -332,6 +332,16 @@ def _replayed(found: Replay) -> Table:
 def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
     if not found.records:
         yield f"There is nothing to bring back from {found.dead_letter_topic}."
+    for store, count in found.late.items():
+        yield (
+            f"Too late: {count:,} of these records are dated where all windows of {store!r} have closed; "
+            "the next run drops there what reaches it, and counts it as late."
+        )
+    if found.late_unknown:
+        yield (
+            f"Of {found.late_unknown:,} of these records it is not known whether their windows have closed; "
+            "the next run counts as late what it drops."
+        )
     if found.unselected:
         yield f"For a later replay: {found.unselected:,} letters that do not fit --where."
     if found.at_limit:

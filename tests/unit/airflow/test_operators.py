@@ -44,9 +44,11 @@ from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.windows import TumblingWindow
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.reset_scene import APP, ResetScene, counting
 from tests.support.kafka.waiting import WaitingClock
+from tests.unit.batch.replay import test_late_letters as late_letters
 
 
 def _operators(**arguments: Any) -> list[BaseOperator]:
@@ -476,6 +478,22 @@ def test_task_brings_back_the_letters_that_fit_up_to_its_limit_and_the_rest_stay
     assert scenes.execute(rest)["records"] == 1
     nothing = ReplayDeadLettersOperator(task_id="none", application_id=APP, where={"node": "x"})
     assert scenes.execute(nothing)["records"] == 0, "a schedule may find nothing"
+
+
+@pytest.mark.promise("late-letters-are-counted")
+def test_task_says_how_many_records_come_back_too_late(
+    scenes: Scenes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = late_letters.Scene(late_letters.Code(late_letters.counted(TumblingWindow(size_ms=100))))
+    scene.send("in", [1_000_000] * 3, late_letters.BAD)
+    scene.send("in", [100_000_000])
+    scene.run()
+    scenes.scene.kafka = scene.kafka
+
+    done = scenes.execute(ReplayDeadLettersOperator(task_id="replay", application_id="app"))
+
+    assert (done["records"], done["late_per_store"], done["late_unknown"]) == (3, {"x": 3}, 0)
+    assert "3 records came back after all their windows of 'x' had closed" in capsys.readouterr().out
 
 
 def test_letters_whose_marks_are_lost_come_back_when_the_operator_accepts_that(scenes: Scenes) -> None:

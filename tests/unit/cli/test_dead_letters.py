@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers, letters_of
+from airflow_kstreams.streams.windows import TumblingWindow
 from airflow_kstreams.testing import InMemoryKafka
+from tests.unit.batch.replay import test_late_letters as late_letters
 from tests.unit.cli.test_app import invoke
 
 DEAD = "app-dead-letter"
@@ -125,6 +127,31 @@ def test_named_replay_goes_on_to_its_limit_and_no_further(airlines: InMemoryKafk
     other = invoke(*REPLAY, "--limit", "2", "--replay-id", "mine")
     assert other.exit_code == 1
     assert "'mine' of 'app-dead-letter' was begun for letters, at most 1, and is asked for" in other.stderr
+
+
+@pytest.mark.promise("late-letters-are-counted")
+@pytest.mark.parametrize("known", [True, False])
+def test_records_that_come_too_late_are_said_before_and_after(
+    monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    scene = late_letters.Scene(late_letters.Code(late_letters.counted(TumblingWindow(size_ms=100))))
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, **_: scene.kafka)
+    scene.send("in", [1_000_000] * 3, late_letters.BAD)
+    scene.send("in", [100_000_000])
+    scene.run()
+    if not known:
+        scene.app.run_continuously("endless").close()
+
+    for result in (invoke(*REPLAY, "--dry-run"), invoke(*REPLAY)):
+        assert result.exit_code == 0
+        assert (
+            "Too late: 3 of these records are dated where all windows of 'x' have closed; the next run drops "
+            "there what reaches it, and counts it as late." in result.stdout
+        ) == known
+        assert (
+            "Of 3 of these records it is not known whether their windows have closed; the next run counts as "
+            "late what it drops." in result.stdout
+        ) != known
 
 
 @pytest.mark.remedy("dead_letters._refuse_nothing")
