@@ -11,7 +11,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.in_process import Application
@@ -32,13 +32,18 @@ def inverses(
     target: str,
     on_value: Callable[[int], None] = lambda _: None,
     by: Callable[[int], int] = lambda value: 12 // value,
+    *,
+    windowed: bool = False,
 ) -> Topology:
     def inverse(value: int) -> int:
         on_value(value)
         return by(value)
 
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
-    builder.stream(source).map_values(inverse).send_to(target)
+    values = builder.stream(source).map_values(inverse)
+    values.send_to(target)
+    if windowed:
+        values.group_by_key().windowed_by(TumblingWindow(size_ms=10, grace_ms=0)).count(store="by-time")
     return builder.build()
 
 
@@ -77,6 +82,7 @@ def test_bad_records_become_dead_letters_with_their_bytes_when_the_run_goes_on(
     assert [task.records_dead_lettered for task in summary.tasks] == [2]
 
 
+@pytest.mark.promise("late-letters-are-counted")
 def test_mended_application_processes_them_when_dead_letters_were_brought_back(
     kafka: str,
     application_id: str,
@@ -97,8 +103,12 @@ def test_mended_application_processes_them_when_dead_letters_were_brought_back(
         for n in range(90)
     ]
     produce(source, [{**row, "timestamp_ms": 1_000 + n} for n, row in enumerate(rows)])
+    settings = {**DEAD, "initial.partitions": f"{source}=3"}
     application = Application(
-        bootstrap=kafka, application_id=application_id, topology=inverses(source, target), settings=DEAD
+        bootstrap=kafka,
+        application_id=application_id,
+        topology=inverses(source, target, windowed=True),
+        settings=settings,
     )
     application.run("run-1")
     assert len(consume_all(f"{application_id}-dead-letter")) == 30
@@ -106,8 +116,12 @@ def test_mended_application_processes_them_when_dead_letters_were_brought_back(
     def replay(replay_id: str) -> Replay:
         return DeadLetterReplay(application.cluster, application.checked, replay_id=replay_id).run()
 
+    options = ("--application-id", application_id, "--bootstrap-server", kafka, "--dry-run")
+    said = invoke("dead-letters", "replay", *options).stdout
+    assert "Too late: 27 of these records are dated where all windows of 'by-time' have closed" in said
     first, again, second = replay("r1"), replay("r1"), replay("r2")
 
+    assert first.late == {"by-time": 27}
     assert first.records_per_topic == {source: 30}
     assert again == first
     assert second.records == 0
@@ -129,10 +143,13 @@ def test_mended_application_processes_them_when_dead_letters_were_brought_back(
     mended = Application(
         bootstrap=kafka,
         application_id=application_id,
-        topology=inverses(source, target, by=lambda value: -1),
-        settings=DEAD,
+        topology=inverses(source, target, by=lambda value: -1, windowed=True),
+        settings=settings,
     )
-    assert mended.run("run-2").records_in == 30
+    summary = mended.run("run-2")
+    assert summary.records_in == 30
+    assert summary.counts is not None
+    assert summary.counts.by("late") == 27
     assert sum(row.json() == -1 for row in consume_all(target)) == 30
 
 
