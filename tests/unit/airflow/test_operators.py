@@ -482,7 +482,7 @@ def test_task_brings_back_the_letters_that_fit_up_to_its_limit_and_the_rest_stay
 
 @pytest.mark.promise("late-letters-are-counted")
 def test_task_says_how_many_records_come_back_too_late(
-    scenes: Scenes, capsys: pytest.CaptureFixture[str]
+    scenes: Scenes, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = late_letters.Scene(late_letters.Code(late_letters.counted(TumblingWindow(size_ms=100))))
     scene.send("in", [1_000_000] * 3, late_letters.BAD)
@@ -493,7 +493,7 @@ def test_task_says_how_many_records_come_back_too_late(
     done = scenes.execute(ReplayDeadLettersOperator(task_id="replay", application_id="app"))
 
     assert (done["records"], done["late_per_store"], done["late_unknown"]) == (3, {"x": 3}, 0)
-    assert "3 records came back after all their windows of 'x' had closed" in capsys.readouterr().out
+    assert "3 records came back after all their windows of 'x' had closed" in caplog.text
 
 
 def test_letters_whose_marks_are_lost_come_back_when_the_operator_accepts_that(scenes: Scenes) -> None:
