@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import airflow
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import BaseHook, BaseOperatorLink

@@ -28,12 +28,11 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
 from tests.support.kafka.continuous_scene import SwitchingApplication
-from tests.support.kafka.copies import APP, TEXT, copying, counted, publish, refused, results
+from tests.support.kafka.copies import APP, TEXT, copying, counted, counts, publish, refused, results
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_at, accept_in_memory
 from tests.support.kafka.written_over import change_checkpoint
-from tests.unit.batch.evidence.test_complete_logs import counts
 
 pytestmark = pytest.mark.promise("contradictions-are-refused", "offsets-may-be-set-by-hand")
 
