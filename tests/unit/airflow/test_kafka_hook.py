@@ -54,7 +54,9 @@ def test_login_and_password_are_the_sasl_credentials_when_the_extra_lacks_them()
 
     assert config["sasl.username"] == "alice"
     assert config["sasl.password"] == "hush"
-    assert secrets_of(config) == ["hush"]
+    masked = secrets_of(config)
+    assert {"hush", "aHVzaA=="} <= set(masked)
+    assert "alice" not in masked
 
 
 def test_registrys_settings_reach_the_driver_and_are_masked_when_the_extra_holds_them() -> None:
@@ -65,7 +67,7 @@ def test_registrys_settings_reach_the_driver_and_are_masked_when_the_extra_holds
     }
     config = client_config_of(_connection(extra))
     assert config == extra
-    assert secrets_of(config) == ["alice:hush-hush"]
+    assert {"alice:hush-hush", "hush-hush", "YWxpY2U6aHVzaC1odXNo"} <= set(secrets_of(config))
 
 
 @pytest.mark.parametrize(

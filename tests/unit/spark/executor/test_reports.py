@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from airflow_kstreams.spark.executor.report_rows import HostReport, in_arrow, sparing_gc
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_frozen() -> Iterator[None]:
+    """The collected tests are frozen; the code under test leaves a collector alone that others froze for."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 class Ring:
