@@ -17,7 +17,7 @@ from tests.integration.java.cases import Case, Input, without_headers, without_p
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES, Topologies
 from tests.support.examples import examples
-from tests.support.programs.comparing import Result, without_vain_deletions
+from tests.support.programs.comparing import OF_ITS_OWN, Result, without_vain_deletions
 
 pytestmark = pytest.mark.promise(
     "streams-meet-the-version-of-their-time", "foreign-key-joins-follow-both-sides", "same-as-kafka-streams"
@@ -195,10 +195,8 @@ def _deleting_at_other_times(records: list[Input]) -> list[Input]:
 def test_dead_letters_are_those_of_kafka_streams_when_a_function_fails(
     kafka_streams: KafkaStreamsPeer,
 ) -> None:
-    of_its_own = {f"__streams.errors.{name}" for name in ("exception", "stacktrace", "node", "first.place")}
-
     def comparable(result: Result) -> Result:
-        return result._replace(headers=tuple(pair for pair in result.headers if pair[0] not in of_its_own))
+        return result._replace(headers=tuple(pair for pair in result.headers if pair[0] not in OF_ITS_OWN))
 
     @_EXAMPLES
     @given(_records("dead_letter"))

@@ -66,7 +66,7 @@ print(json.dumps(told))
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with the wheel and no extra; its folder holds an application file."""
     folder = tmp_path_factory.mktemp("fresh")
-    made = environment_with(folder / "environment", PACKAGE)
+    made = environment_with(folder / "environment", PACKAGE, copied=True)
     install(made, wheel)
     (folder / "app.py").write_text(_APPLICATION)
     return made

@@ -1,5 +1,6 @@
 """Python environments of their own, made in a second from what is installed here, for tests of what happens
-where something is not installed. Nothing is downloaded: distributions are linked.
+where something is not installed. Nothing is downloaded: distributions are linked, or copied where a test is
+to find plain files.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ _SITE = Path(sysconfig.get_paths()["purelib"])
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def environment_with(folder: Path, *names: str) -> Path:
+def environment_with(folder: Path, *names: str, copied: bool = False) -> Path:
     """Make an environment with some distributions and what they require; returns its Python.
 
     :param names: as requirements, ``name[extra]``; none of them gives the standard library alone.
+    :param copied: whether their files are plain ones, as an installer leaves them.
     """
     python, site = _empty(folder)
     for distribution in _closure(names):
         for entry in {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}:
             if not (site / entry).exists():
-                _link(_SITE / entry, site / entry)
+                (_copy if copied else _link)(_SITE / entry, site / entry)
     return python
 
 
@@ -131,6 +133,13 @@ def _link_tree(source: Path, target: Path, hidden: set[Path], mixed: set[Path]) 
                 made.rmdir()
         else:
             _link(entry, target / entry.name)
+
+
+def _copy(entry: Path, target: Path) -> None:
+    if entry.is_dir():
+        shutil.copytree(entry, target)
+    else:
+        shutil.copy(entry, target)
 
 
 def _link(entry: Path, link: Path) -> None:

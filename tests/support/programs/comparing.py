@@ -39,8 +39,11 @@ from tests.support.programs.refusing import refusing_topics
 APPLICATION = "peer"
 BYTES = serdes.bytes()
 DEAD_LETTERS = "dead-letters"
-#: Headers of dead letters that differ: classes, traces and nodes have names of their own language.
-_OF_ITS_OWN = {f"__streams.errors.{name}" for name in ("exception", "stacktrace", "node", "first.place")}
+#: Headers of dead letters that differ: classes, traces and nodes have names of their own language, and only
+#: this engine says where a record was first and what its repartition topic is made of.
+OF_ITS_OWN = {
+    f"__streams.errors.{name}" for name in ("exception", "stacktrace", "node", "first.place", "fed.by")
+}
 _MATCHED = {topic for topics in PATTERNS.values() for topic in topics}
 
 
@@ -214,7 +217,7 @@ def _letter(row: Result) -> Result:
     an engine makes, into which records that lead to nothing may come or not; Java's test driver counts the
     offsets of all topics of a pattern together.
     """
-    own = {*_OF_ITS_OWN}
+    own = {*OF_ITS_OWN}
     if row.value == data(UNDECODABLE):
         own.add("__streams.errors.message")
     topic = dict(row.headers)["__streams.errors.topic"]
