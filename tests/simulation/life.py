@@ -721,6 +721,7 @@ class Life:
         replay_id, letters = f"replay-{self.runs}", Counter(self.letters)
         reads = all(map(self._is_read, letters))
         between = {tp: self._ends([tp])[tp] for tp in self._between()}
+        done = False
         for number in range(_MOST_TRIES):
             cluster: ClusterPort = self.kafka
             if number < 3 and self.draw.random() < 0.4:
@@ -737,17 +738,20 @@ class Life:
                 if reads and not gone:
                     raise ViolationError(f"a replay was refused for no reason: {error}") from error
                 sometimes("a replay was refused because nobody would read the letters")
-                return
-            else:
                 break
-        if not reads:
-            raise ViolationError(f"a replay brought {letters} back, which no line reads")
+            else:
+                if not reads:
+                    raise ViolationError(f"a replay brought {letters} back, which no line reads")
+                done = True
+                sometimes("dead letters came back")
+                break
+        # A record of which several letters were made comes back once; a try that died may have brought some
+        # back before the next one was refused.
         back = self._brought_back(between)
-        # A record of which several letters were made comes back once.
-        if back.keys() != letters.keys() or not back <= letters:
+        if (done and back.keys() != letters.keys()) or not back <= letters:
             raise ViolationError(f"a replay brought back {back}, expected {letters}")
-        self.letters.clear()
-        sometimes("dead letters came back")
+        for number in back:
+            del self.letters[number]
 
     def _is_read(self, number: int) -> bool:
         """Whether the code of the last run reads what a letter was made of."""
@@ -777,12 +781,16 @@ class Life:
                 number, key = decoded(record.value())["n"], (record.key() or b"").decode()
                 self.met[tp].append(Met(tp, record.offset(), key, number, record.timestamp()[1]))
                 back[number] += 1
-        for tp, end in between.items():
-            for record in self.kafka.records(tp.topic):
-                if record.partition() == tp.partition and record.offset() >= end:
-                    self.brought[decoded(record.value())["n"]] += 1
-                    sometimes("letters of a branch came back")
-        return back + self.brought
+        of_branches = Counter(
+            decoded(record.value())["n"]
+            for tp, end in between.items()
+            for record in self.kafka.records(tp.topic)
+            if record.partition() == tp.partition and record.offset() >= end
+        )
+        if of_branches:
+            sometimes("letters of a branch came back")
+        self.brought += of_branches
+        return back + of_branches
 
     def _reset(self) -> None:
         """Start over: all state, from the start of the topics with state."""

@@ -215,7 +215,7 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
             last_stops=stops,
             topic_ids=ledger.reset.topic_ids,
             times=_times(newest, {tp for tp, _ in untouched}),
-            read=read,
+            read=read | ledger.reset.read,
             foreign_run=facts.foreign_run,
             last_is_ours=not facts.foreign_run,
             accepted=ledger.accepted,

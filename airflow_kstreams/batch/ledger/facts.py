@@ -276,6 +276,8 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         committed offset. Takes the place of the last run's stop offsets.
     :param topic_ids: topic -> the id that the last run knew, for topics that the reset did not accept as they
         are.
+    :param read: topic -> the number of partitions that the last run knew, for the same topics: where
+        reading ended in one that has no position is not known.
     :param transactional_ids: transactional ids of tasks that may still be at work when the stage is STOPPING.
     :param deleting: internal topics to delete, with their partition counts.
     :param reset_id: name of the reset; empty if it has none.
@@ -288,6 +290,7 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     command: str
     positions: dict[PartitionName, int] = {}
     topic_ids: dict[str, str] = {}
+    read: dict[str, PartitionCount] = {}
     transactional_ids: tuple[str, ...] = ()
     deleting: dict[str, PartitionCount] = {}
     reset_id: str = ""

@@ -128,7 +128,12 @@ class ApplicationReset:
         """
         if self._request.repair_ledger:
             return plan_repair(self._session, self._request)
-        return self._planned(survey(self._session, self._request, Look.ASIDE))
+        seen = self._survey(Look.ASIDE)
+        if self._request.accept and seen.ledger.unfinished_reset is not None:
+            # An open transaction may hide that the reset is done: this read waits for its end.
+            self._session.read_ledger()
+            seen = self._survey(Look.ASIDE)
+        return self._planned(seen)
 
     def refuse(self, plan: ResetPlan) -> None:
         """Refuse a reset that must not be made now. A lease that is held is watched first, for as long as it
@@ -264,12 +269,14 @@ class ApplicationReset:
         self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
         self._refuse(self._done, seen.ledger)
         ids = seen.facts.last_tasks.transactional_ids or ()
+        last = seen.facts.last_work
         record = ResetRecord(
             stage=ResetStage.STOPPING,
             begun_ms=self._clock.now_ms(),
             command=self._request.command,
             positions=_named(seen.positions),
             topic_ids=dict(seen.topic_ids),
+            read=dict(last.plan.partitions) if last is not None else {} if pending is None else pending.read,
             transactional_ids=ids if pending is None else pending.transactional_ids,
             reset_id=self._request.reset_id,
             written_to={str(tp): to for tp, to in sorted(written_to(seen.facts).items())},
@@ -295,15 +302,17 @@ class ApplicationReset:
         positions = {tp: at for tp, at in seen.positions.items() if tp.topic not in plan.deleted}
         positions |= {change.partition: change.after for change in plan.offsets}
         offsets = {change.partition: CommittedOffset(change.after) for change in plan.offsets}
+        topic_ids = {
+            topic: topic_id
+            for topic, topic_id in seen.topic_ids.items()
+            if topic not in named and topic not in plan.deleted
+        }
         record = msgspec.structs.replace(
             stopping,
             stage=ResetStage.DELETING if plan.deleted else ResetStage.DONE,
             positions=_named(positions),
-            topic_ids={
-                topic: topic_id
-                for topic, topic_id in seen.topic_ids.items()
-                if topic not in named and topic not in plan.deleted
-            },
+            topic_ids=topic_ids,
+            read={topic: count for topic, count in stopping.read.items() if topic in topic_ids},
             transactional_ids=(),
             deleting=dict(plan.deleted),
             written_to=self._left_unread(seen, named),

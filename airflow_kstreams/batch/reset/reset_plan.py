@@ -288,7 +288,9 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     partitions = {*resumed, *described_partitions(described, described), *read, *parking}
     look_up = session.committed if look is Look.FENCED else session.committed_so_far
     committed = look_up(partitions)
-    unknown = {*resumed} if facts.lost_run else _unread(facts.under_way)
+    # Neither stop offsets nor a slice say how far a continuous run has read.
+    all_unknown = facts.lost_run or ledger.current_continuous is not None
+    unknown = {*resumed} if all_unknown else _unread(facts.under_way)
     lost = unknown - committed.keys()
     positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
     positions |= {tp: offset.offset for tp, offset in committed.items()}

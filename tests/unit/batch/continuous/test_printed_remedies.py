@@ -7,10 +7,13 @@ from unittest import mock
 import pytest
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import DataLossError, RunBusyError, TaskFencedError, TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.continuous_scene import APP
+from tests.support.kafka.printed_commands import accept_at, accept_in_memory
 from tests.unit.batch.continuous.test_continuous import FIRST, Scene
 from tests.unit.batch.growing import test_partition_growth
 from tests.unit.batch.growing.test_partition_growth import KEYS, continuously
@@ -97,3 +100,29 @@ def test_tasks_of_the_driver_count_all_when_a_task_that_the_ledger_does_not_name
     scene.settle(again)
     again.stop()
     scene.check()
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_nothing_comes_again_when_offsets_of_a_continuous_run_expired_before_a_reset(batches: int) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").send_to("out")
+    scene = Scene(builder.build())
+    for number in range(batches):
+        scene.publish(2)
+        scene.application.batch(f"b-{number}")
+    scene.publish(5)
+    running = scene.application.run_continuously("c-1")
+    scene.settle(running)
+    running.stop()
+    read = scene.committed("in")
+    scene.kafka.expire_offsets(APP, list(read))
+    request = ResetRequest(application_id=APP, delete_stop_offsets=True)
+    with ApplicationReset(scene.kafka, request, clock=scene.kafka.clock) as reset:
+        reset.run()
+    with pytest.raises(DataLossError, match="in-0: its committed offset is gone"):
+        scene.application.begin("b-9")
+    accept_at(scene.kafka, read, APP)
+    scene.publish(2)
+    scene.application.batch("b-9")
+    came = sorted(int(record.key() or b"-1") for record in scene.kafka.records("out"))
+    assert came == list(range(len(scene.sent)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
+from airflow_kstreams.batch.reset.scenario import TO_LATEST
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import (
     DataLossError,
@@ -26,6 +29,28 @@ from tests.support.kafka.printed_commands import accept_at, accept_in_memory
 pytestmark = pytest.mark.promise("stops-never-move")
 
 METADATA, LEDGER = ProtocolTopics(APP).protocol
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_loss_is_accepted_at_once_when_a_slice_was_dropped(seed: int) -> None:
+    # How long the markers of the reset's last transaction take depends on the seed.
+    kafka = InMemoryKafka(random=Random(seed))
+    kafka.create_topic("in", partitions=2)
+    kafka.create_topic("middle", partitions=2)
+    kafka.create_topic("out", partitions=2)
+    app = copying(kafka)
+    publish(kafka, 1, 2)
+    app.begin("run-1")
+    for options in (
+        {"delete_stop_offsets": True},
+        {"accept": (TopicPartition("in", 0),), "scenario": TO_LATEST},
+    ):
+        request = ResetRequest(**{"application_id": APP, "force": True, **options})  # type: ignore[arg-type]
+        with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
+            reset.run()
+    publish(kafka, 3)
+    app.run("run-2")
+    assert results(kafka) == ["3"]
 
 
 @pytest.fixture
