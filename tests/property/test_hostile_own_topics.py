@@ -8,7 +8,7 @@ at any depth of the JSON in one of these.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -20,13 +20,18 @@ from hypothesis import strategies as st
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.growing.expansion_rules import Expansion
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskMetrics
 from airflow_kstreams.batch.protocol.replay_records import Replay, decode_replays, encode_replay
 from airflow_kstreams.batch.protocol.slice.metadata import fold
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, finished_record
+from airflow_kstreams.batch.reset.ledger_repair import plan_repair, repair
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.partitioning.processors import Processors
+from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.bounded_process import outcome_of
 from tests.support.kafka.ledger_history import APP, LEDGER, LedgerHistory
@@ -119,11 +124,7 @@ def test_ledger_is_read_or_refused_whatever_stands_in_it(seed: int) -> None:
     history = LedgerHistory(kafka=InMemoryKafka(clock=ManualClock()), partitions=2)
     history.finish_many(2)
     history.renew()
-    written = [
-        MetadataRecord(LEDGER, record.value(), record.key() or b"", record.headers())
-        for record in history.kafka.records(LEDGER)
-    ]
-    record = poisoned(random.choice(written), random)
+    record = poisoned(_as_written(random.choice(history.kafka.records(LEDGER))), random)
     history.kafka.append(LEDGER, record.value, record.key, headers=record.headers)
 
     def read() -> None:
@@ -136,6 +137,66 @@ def test_ledger_is_read_or_refused_whatever_stands_in_it(seed: int) -> None:
         assert (ledger.stops, ledger.topic_ids, ledger.left_at(["in"])) is not None
 
     only_ours(read)
+
+
+@pytest.mark.promise("ledgers-are-repaired")
+@given(seed=st.integers(0, 2**32))
+def test_ledger_is_repaired_without_loss_whatever_stands_in_it(seed: int) -> None:
+    random = Random(seed)
+    history = LedgerHistory(kafka=InMemoryKafka(clock=ManualClock()), partitions=2)
+    history.finish_many(3)
+    history.renew()
+    before, written = history.read(), history.kafka.records(LEDGER)
+    for _ in range(random.choice((1, 1, 2, 3, 5))):
+        record = poisoned(_as_written(random.choice(written)), random)
+        history.kafka.append(LEDGER, record.value, record.key, headers=record.headers)
+    if random.random() < 0.3:
+        history.kafka.compact(LEDGER)
+    records = history.kafka.records(LEDGER)
+    entries, unread = _readable(records)
+
+    request = ResetRequest(application_id=APP, repair_ledger=True, force=True)
+    planned = plan_repair(history.session, request)
+    plan = repair(history.session, request)
+
+    assert (plan.repaired, plan.lost) == (planned.repaired, planned.lost)
+    after = history.session.read_ledger()
+    assert [(name, run.finished_ms) for name, run in after.all_runs().items()] == [*entries.items()]
+    if plan.repaired:
+        said = "\n".join(plan.lost)
+        assert all(f"{LEDGER}-0@{offset}" in said for offset in unread)
+        assert "partition groups" in said or after.assignment == before.assignment
+        assert after.latest(1) == after.latest(5)[-1:]
+        for run in after.all_runs().values():
+            list(after.before(after.detailed(run)))
+    assert not repair(history.session, request).repaired
+
+
+def _as_written(record: Record) -> MetadataRecord:
+    return MetadataRecord(LEDGER, record.value(), record.key() or b"", record.headers())
+
+
+def _readable(records: Sequence[Record]) -> tuple[dict[str, int], list[int]]:
+    """Return when each run finished that a record tells of, in this order, and which tell nothing."""
+    entries: dict[str, int] = {}
+    unread: dict[bytes, int] = {}
+    for record in records:
+        key, value = record.key() or b"", record.value()
+        if not key or key.startswith(b"__"):
+            continue
+        unread.pop(key, None)
+        name = key.decode(errors="replace")
+        if value is None:
+            entries.pop(name, None)
+            continue
+        try:
+            run = read_json(value, RunSummary)
+        except UnreadableError:
+            unread[key] = record.offset()
+        else:
+            entries.pop(name, None)
+            entries[name] = run.finished_ms
+    return entries, [*unread.values()]
 
 
 def test_texts_beside_offsets_are_read_or_are_anothers() -> None:

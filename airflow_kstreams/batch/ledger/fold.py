@@ -22,7 +22,8 @@ the newer attempt would have committed.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -42,6 +43,7 @@ from airflow_kstreams.batch.ledger.run_search import Entries, Everything, Locate
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary
 from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
+from airflow_kstreams.batch.protocol.slice.metadata import refuse_unfit
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     MetadataRecord,
     headers_of,
@@ -52,7 +54,7 @@ from airflow_kstreams.batch.protocol.topics import others_protocol_topic
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.commands import repair_ledger_command
-from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, ProtocolTopics
 from airflow_kstreams.streams.plan import PartitionName
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
 
@@ -160,7 +162,9 @@ def decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
     :raises KafkaClientError: another version of this package wrote it, or another program did.
     """
     try:
-        return read_json(value, kind)
+        found = read_json(value, kind)
+        if isinstance(found, LedgerCheckpoint):
+            _refuse_topics_of_others(found, topic.removesuffix("-runs"))
     except UnreadableError as error:
         raise KafkaClientError(
             f"{topic}-0@{offset} is not a ledger record that this version reads: {error}",
@@ -168,6 +172,24 @@ def decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
             f"run {repair_ledger_command(topic.removesuffix('-runs'))}",
             code="BAD_LEDGER",
         ) from None
+    return found
+
+
+def _refuse_topics_of_others(checkpoint: LedgerCheckpoint, application_id: str) -> None:
+    """Refuse a checkpoint by which a reset or a finish would delete topics, or records, of others.
+
+    :raises UnreadableError: it is such a one.
+    """
+    own = () if checkpoint.own_topics is None else checkpoint.own_topics.topics
+    deleted = {
+        *(() if checkpoint.reset is None else checkpoint.reset.deleting),
+        *(topic for entry in checkpoint.assignment.entries for topic in entry.changelogs),
+        *(topic for topic in own if topic.endswith(INTERNAL_ENDINGS)),
+    }
+    if ProtocolTopics(application_id).others(deleted):
+        raise UnreadableError("it names topics of others among those that a reset deletes")
+    if checkpoint.continuous is not None:
+        refuse_unfit(checkpoint.continuous.plan, application_id)
 
 
 class TornCheckpointError(KafkaClientError):
@@ -194,38 +216,52 @@ def checkpoint_span(records: tuple[Record, ...]) -> Span | None:
     return lease.checkpoint if all(key_of(record) == LEASE_KEY for record in after) else None
 
 
+def checkpoints(records: Iterable[Record]) -> Iterator[tuple[Record, bytes | None]]:
+    """Yield the records of a checkpoint's key, each with its content: joined from pieces, empty if these are
+    not whole, None of a tombstone.
+    """
+    values: dict[bytes, bytes | None] = {}
+    prefix = CHECKPOINT_KEY.encode()
+    for record in records:
+        key = record.key() or b""
+        if key == prefix:
+            content = record.value()
+            if content is not None and pieces_of(headers_of(record)):
+                content = joined(key, headers_of(record), values.get) or b""
+            yield record, content
+        elif key.startswith(prefix):
+            values[key] = record.value()
+
+
+def decode_checkpoint(record: Record, content: bytes) -> LedgerCheckpoint:
+    """Return the checkpoint that a record's content holds.
+
+    :raises TornCheckpointError: the checkpoint is not whole.
+    :raises KafkaClientError: no run wrote it, or another version of this package did.
+    """
+    if not content:
+        raise TornCheckpointError(
+            f"{record.topic()}-0@{record.offset()}: pieces of the checkpoint are missing, or are another "
+            "one's",
+            fix="retry; if it stays, something else writes to this topic: stop it, and restore the topic, or "
+            f"run {repair_ledger_command(record.topic().removesuffix('-runs'))}",
+            code="TORN_LEDGER",
+            retriable_code=True,
+        )
+    return decode(content, LedgerCheckpoint, record.topic(), record.offset())
+
+
 def last_checkpoint(records: Sequence[Record]) -> tuple[LedgerCheckpoint, Span] | None:
     """Return the last checkpoint among records, and where it is; None if there is none.
 
     :raises TornCheckpointError: the checkpoint is not whole.
     """
-    values: dict[bytes, bytes | None] = {}
-    last: Record | None = None
-    content: bytes | None = None
-    prefix = CHECKPOINT_KEY.encode()
-    for record in records:
-        key = record.key() or b""
-        if key == prefix:
-            # After a tombstone, which no run writes, there is none.
-            last, content = record, record.value()
-            if content is not None and pieces_of(headers_of(record)):
-                content = joined(key, headers_of(record), values.get)
-                if content is None:
-                    content = b""
-        elif key.startswith(prefix):
-            values[key] = record.value()
-    if last is None or last.value() is None:
-        return None
-    if not content:
-        raise TornCheckpointError(
-            f"{last.topic()}-0@{last.offset()}: pieces of the checkpoint are missing, or are another one's",
-            fix="retry; if it stays, something else writes to this topic: stop it, and restore the topic, or "
-            f"run {repair_ledger_command(last.topic().removesuffix('-runs'))}",
-            code="TORN_LEDGER",
-            retriable_code=True,
-        )
-    found = decode(content, LedgerCheckpoint, last.topic(), last.offset())
-    return found, (last.offset() - pieces_of(headers_of(last)), last.offset() + 1)
+    for record, content in deque(checkpoints(records), maxlen=1):
+        # After a tombstone, which no run writes, there is none.
+        if content is not None:
+            first = record.offset() - pieces_of(headers_of(record))
+            return decode_checkpoint(record, content), (first, record.offset() + 1)
+    return None
 
 
 def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, FoldedLedger]:

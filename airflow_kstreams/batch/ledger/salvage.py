@@ -1,9 +1,11 @@
 """Reads a ledger in which records cannot be read, and says what of it is known and what is given up.
 
 Rule: a record that this version reads counts as it always does, and of a key whose last record cannot be read
-the last one that can be. A checkpoint counts if it is the last one for certain: no entry of a run lies behind
-it, and no lease names a later one. Where that cannot be had, all that entries and details of runs say is put
-together anew, and what only a checkpoint holds is given up.
+the last one that can be. Entries stand in the order in which runs finished: one that is written again has all
+later ones written again behind it. A checkpoint counts if it is the last one for certain: no entry of a run
+lies behind it, and no lease names a later one; each record that may have been a later one is listed with what
+it may have held. Where that cannot be had, all that entries and details of runs say is put together anew, and
+what only a checkpoint holds is given up.
 
 :mod:`airflow_kstreams.batch.reset.ledger_repair` writes what was found.
 """
@@ -11,7 +13,8 @@ together anew, and what only a checkpoint holds is given up.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,25 +25,26 @@ from airflow_kstreams.batch.ledger.fold import (
     FoldedLedger,
     LeaseSeen,
     LedgerCheckpoint,
+    checkpoints,
+    decode_checkpoint,
     decode_summary,
     key_of,
-    last_checkpoint,
     lease_seen,
     refuse_others,
 )
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft, left_without, shown
 from airflow_kstreams.batch.ledger.run_search import Entries, Everything, Located, LogSpan, read_details
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary, entry_of
-from airflow_kstreams.batch.protocol.slice.metadata_records import headers_of, pieces_of
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Record
 
+#: What only the last checkpoint may hold.
+_LAST_CHANGES = "a reset, a continuous run or an accepted offset"
 #: What only a checkpoint holds.
 _OF_CHECKPOINTS = (
     "partition groups, ids of the application's own topics and ends of changelogs: the next run takes the "
     "topics as it finds them",
-    "a reset, a continuous run or an accepted offset that came last: the next run goes on at the committed "
-    "offsets",
+    f"{_LAST_CHANGES} that came last: the next run goes on at the committed offsets",
 )
 
 
@@ -50,14 +54,14 @@ class Salvage:
 
     :param everything: entries and details of all runs.
     :param state: the checkpoint, found or made from the entries, and the lease.
-    :param unreadable: key -> offset of its last record, which cannot be read, and the value of the last one
-        that can be; None without one.
+    :param again: key -> value to write, in this order: a tombstone for each key of which no record can be
+        read, and entries of runs, from the first one whose last record cannot be read.
     :param given_up: what is not known any more, one line each.
     """
 
     everything: Everything
     state: FoldedLedger
-    unreadable: Mapping[bytes, tuple[int, bytes | None]]
+    again: Mapping[bytes, bytes | None]
     given_up: tuple[str, ...]
 
 
@@ -70,38 +74,16 @@ def salvage(records: Sequence[Record], span: LogSpan, topic: str) -> Salvage:
     :raises ConfigError: no record belongs to a ledger.
     """
     refuse_others(records, topic)
-    entries: dict[str, Located] = {}
-    details: dict[str, int] = {}
-    good: dict[bytes, bytes] = {}
-    bad: dict[bytes, tuple[int, bytes | None]] = {}
-    leases: list[LeaseSeen | None] = []
+    read = _Readable()
     for record in records:
-        name, key, value = key_of(record), record.key() or b"", record.value()
-        if name.startswith(DETAILS_KEY) and "#" not in name:
-            details[name] = record.offset() + 1
-        if name.startswith(RESERVED) and name != LEASE_KEY:
-            continue
-        try:
-            lease, summary = lease_seen(record), decode_summary(record)
-        except KafkaClientError:
-            bad[key] = (record.offset(), good.get(key))
-            continue
-        bad.pop(key, None)
-        if name == LEASE_KEY:
-            leases.append(lease)
-        elif name:
-            entries.pop(name, None)
-            good.pop(key, None)
-            if summary is not None and value is not None:
-                entries[name], good[key] = Located(record.offset(), summary), value
-    everything = Everything(entries, frozenset(details.values()))
-    lease = leases[-1] if leases else None
-    given_up = [*_said(bad, topic)]
-    found = _last_for_certain(records, entries, lease)
-    if lease is not None:
-        # It is written behind the checkpoint, as each lease is.
-        bad.pop(LEASE_KEY.encode(), None)
-    _place(entries, bad, span.end)
+        read.take(record)
+    entries, lease = read.entries, read.leases[-1] if read.leases else None
+    found, passed_over = _last_for_certain(records, entries, lease)
+    given_up = [*read.said(topic)]
+    given_up += [_said_of_checkpoint(offset, topic, older=found is not None) for offset in passed_over]
+    again = read.again()
+    for number, (name, entry) in enumerate(again.entries.items(), start=len(again.tombstones)):
+        entries[name] = entry._replace(offset=span.end + number)
     if found is None:
         past = _remembered(entries, span)
         if any(key_of(record).startswith(CHECKPOINT_KEY) for record in records) or entries:
@@ -110,42 +92,120 @@ def salvage(records: Sequence[Record], span: LogSpan, topic: str) -> Salvage:
     else:
         last = None if found.past.last is None else entries.get(found.past.last.run_id)
         past = msgspec.structs.replace(found.past, last_at=-1 if last is None else last.offset)
+        if again.entries:
+            # An entry may name the old place of the one before it.
+            past = msgspec.structs.replace(past, chained_from=past.last_at + 1)
         checkpoint = msgspec.structs.replace(found, past=past)
-        lease = lease if leases else found.lease
+        lease = lease if read.leases else found.lease
     return Salvage(
-        everything=everything,
+        everything=Everything(entries, frozenset(read.details.values())),
         state=FoldedLedger(checkpoint, None, lease),
-        unreadable=bad,
+        again={
+            **dict.fromkeys(again.tombstones),
+            **{read.good[name].key: read.good[name].value for name in again.entries},
+        },
         given_up=tuple(given_up),
     )
 
 
-def _place(entries: dict[str, Located], bad: Mapping[bytes, tuple[int, bytes | None]], end: int) -> None:
-    """Give entries that are written again the offsets that they get."""
-    for number, (key, (_, older)) in enumerate(bad.items()):
-        if older is not None:
-            name = key.decode()
-            entries[name] = entries[name]._replace(offset=end + number)
+class _Value(NamedTuple):
+    key: bytes
+    value: bytes
+
+
+class _Again(NamedTuple):
+    """What is written again: tombstones of keys, then entries by name."""
+
+    tombstones: list[bytes]
+    entries: dict[str, Located]
+
+
+@dataclass(slots=True)
+class _Readable:
+    """The last readable record of each key.
+
+    :ivar entries: entries of runs, in the order in which they finished.
+    :ivar details: key -> the offset at which details of a run end.
+    :ivar good: name of an entry -> its key and its value.
+    :ivar bad: key -> the offset of its last record, which cannot be read.
+    :ivar leases: all leases that can be read; None where one was taken away.
+    """
+
+    entries: dict[str, Located] = field(default_factory=dict)
+    details: dict[str, int] = field(default_factory=dict)
+    good: dict[str, _Value] = field(default_factory=dict)
+    bad: dict[bytes, int] = field(default_factory=dict)
+    leases: list[LeaseSeen | None] = field(default_factory=list)
+
+    def take(self, record: Record) -> None:
+        """Take the next record of the log."""
+        name, key, value = key_of(record), record.key() or b"", record.value()
+        if name.startswith(DETAILS_KEY) and "#" not in name:
+            self.details[name] = record.offset() + 1
+        if name.startswith(RESERVED) and name != LEASE_KEY:
+            return
+        try:
+            lease, summary = lease_seen(record), decode_summary(record)
+        except KafkaClientError:
+            self.bad[key] = record.offset()
+            return
+        self.bad.pop(key, None)
+        if name == LEASE_KEY:
+            self.leases.append(lease)
+        elif name:
+            self.entries.pop(name, None)
+            self.good.pop(name, None)
+            if summary is not None and value is not None:
+                self.entries[name], self.good[name] = Located(record.offset(), summary), _Value(key, value)
+
+    def said(self, topic: str) -> Iterator[str]:
+        """Yield a line for each key whose last record cannot be read."""
+        for key, offset in self.bad.items():
+            name = "the lease" if key == LEASE_KEY.encode() else "the entry of a run"
+            instead = "; what stood there before counts" if self._older(key) else ""
+            yield f"{topic}-0@{offset}, which cannot be read and has the key of {name}{instead}"
+
+    def again(self) -> _Again:
+        """Return what is written again, so that entries stay in the order in which runs finished."""
+        names = [*self.entries]
+        first = next((n for n, name in enumerate(names) if self.good[name].key in self.bad), len(names))
+        return _Again(
+            [key for key in self.bad if not self._older(key)],
+            {name: self.entries[name] for name in names[first:]},
+        )
+
+    def _older(self, key: bytes) -> bool:
+        """Return whether something of a key can be read; a lease is written behind the checkpoint, always."""
+        if key == LEASE_KEY.encode():
+            return bool(self.leases)
+        name = key.decode(errors="replace")
+        return name in self.good and self.good[name].key == key
 
 
 def _last_for_certain(
     records: Sequence[Record], entries: Entries, lease: LeaseSeen | None
-) -> LedgerCheckpoint | None:
-    """Return the last checkpoint that can be read, if nothing readable says that there was a later one."""
-    for number in reversed([n for n, record in enumerate(records) if key_of(record) == CHECKPOINT_KEY]):
-        first = max(0, number - pieces_of(headers_of(records[number])))
+) -> tuple[LedgerCheckpoint | None, list[int]]:
+    """Return the last checkpoint that can be read, if nothing readable says that there was a later one, and
+    the offsets of the records with its key behind it.
+    """
+    last: tuple[LedgerCheckpoint, int] | None = None
+    passed_over: list[int] = []
+    for record, content in checkpoints(records):
         try:
-            found = last_checkpoint(records[first : number + 1]) or last_checkpoint(records[: number + 1])
+            found = None if content is None else decode_checkpoint(record, content)
         except KafkaClientError:
-            continue
+            found = None
         if found is None:
-            # A tombstone, which no run writes.
-            continue
-        checkpoint, (_, end) = found
-        later = any(each.offset >= end for each in entries.values())
-        named = None if lease is None or lease.offset < end else lease.lease.checkpoint
-        return None if later or (named is not None and named[1] > end) else checkpoint
-    return None
+            passed_over.append(record.offset())
+        else:
+            last = (found, record.offset() + 1)
+            passed_over.clear()
+    if last is None:
+        return None, passed_over
+    checkpoint, end = last
+    later = any(each.offset >= end for each in entries.values())
+    named = None if lease is None or lease.offset < end else lease.lease.checkpoint
+    return None if later or (named is not None and named[1] > end) else checkpoint, passed_over
 
 
 def _remembered(entries: Entries, span: LogSpan) -> PastRuns:
@@ -175,8 +235,8 @@ def _parked(newest_first: Sequence[RunSummary]) -> dict[str, dict[int, int | Non
     return parked
 
 
-def _said(bad: Mapping[bytes, tuple[int, bytes | None]], topic: str) -> Iterator[str]:
-    for key, (offset, older) in bad.items():
-        name = "the lease" if key == LEASE_KEY.encode() else "the entry of a run"
-        instead = "" if older is None else "; what stood there before counts"
-        yield f"{topic}-0@{offset}, which cannot be read and has the key of {name}{instead}"
+def _said_of_checkpoint(offset: int, topic: str, *, older: bool) -> str:
+    instead = (
+        f"; the one before it counts, so {_LAST_CHANGES} that it may have held is not known" if older else ""
+    )
+    return f"{topic}-0@{offset}, which is no whole checkpoint and has the key of one{instead}"

@@ -1,8 +1,9 @@
 """Writes a ledger anew from what can be read of it: ``airflow-kstreams reset --repair-ledger``.
 
 One transaction of the coordinator writes, for each key whose last record cannot be read, the value of the
-last one that can be, or a tombstone; then a checkpoint, with all of the index, and the last lease. The
-command says what is given up (:mod:`airflow_kstreams.batch.ledger.salvage`).
+last one that can be, or a tombstone; behind the entry of a run also those of all later runs, to keep their
+order; then a checkpoint, with all of the index, and the last lease. The command says what is given up
+(:mod:`airflow_kstreams.batch.ledger.salvage`).
 
 Crash argument: the transaction is seen whole or not at all, and the command may be run again. A ledger of
 which all can be read is left as it is.
@@ -63,8 +64,8 @@ def repair(session: CoordinatorSession, request: ResetRequest) -> ResetPlan:
         return plan
     ledger, found = session.salvage_ledger()
     topic = ProtocolTopics(request.application_id).ledger
-    instead = [MetadataRecord(topic, value, key, None) for key, (_, value) in found.unreadable.items()]
-    session.write(instead, ledger=LedgerChange(ledger=ledger), lease=ledger.lease)
+    again = [MetadataRecord(topic, value, key, None) for key, value in found.again.items()]
+    session.write(again, ledger=LedgerChange(ledger=ledger), lease=ledger.lease)
     session.read_ledger().all_runs()
     return plan
 

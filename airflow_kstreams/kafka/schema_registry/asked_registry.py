@@ -2,8 +2,9 @@
 
 Rule: a request to a registry holds schemas, subjects and ids, and no record. So whatever fails in one is
 the registry's fault, never a record's: no answer, a login page in place of JSON, JSON of another shape or too
-deep for its decoder. The serializers call :class:`AskedRegistry`, which raises :class:`RegistryError` for all
-of them; what fails elsewhere is the schema's fault or the record's.
+deep for its decoder, an answer that is too large or too slow (:mod:`answer_bounds`). The serializers call
+:class:`AskedRegistry`, which raises :class:`RegistryError` for all of them; what fails elsewhere is the
+schema's fault or the record's.
 
 An answer that is no registry's is forgotten, since the client would repeat it to the next attempt of a task
 in this process.
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from airflow_kstreams.kafka.schema_registry.answer_bounds import AnswerError
 
 #: Methods whose answer need not hold the schema: the registry is given it.
 _WITHOUT_SCHEMA = frozenset({"register_schema_full_response"})
@@ -29,10 +32,6 @@ class RegistryError(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-class AnswerError(ValueError):
-    """An answer is not what a schema registry says; its text holds none of it."""
 
 
 class AskedRegistry:

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from airflow_kstreams.kafka.configuration.registry_settings import PREFIX, client_config, registry_settings
 from airflow_kstreams.kafka.configuration.secrets import shown_url, without_secrets
+from airflow_kstreams.kafka.schema_registry.answer_bounds import bound_answers
 from airflow_kstreams.kafka.schema_registry.asked_registry import AskedRegistry, RegistryError
 from airflow_kstreams.kafka.schema_registry.formats import (
     Deserializer,
@@ -406,6 +407,7 @@ def client_of(url: str) -> SchemaRegistryClient:
                 ) from None
             # Its context manager calls this, too.
             client.close = _stay_open  # type: ignore[method-assign]
+            bound_answers(client)
             _clients[key] = client
         return _clients[key]
 
@@ -497,8 +499,8 @@ def _is_registrys_own(error: Exception) -> bool:
 
 
 def _is_transport_error(error: Exception) -> bool:
-    # The client uses httpx2, or httpx where only that is installed.
-    return any(
+    # The client uses httpx2, or httpx where only that is installed; the watch has an error of its own.
+    return isinstance(error, TimeoutError) or any(
         base.__name__ == "TransportError" and base.__module__.startswith("httpx")
         for base in type(error).__mro__
     )

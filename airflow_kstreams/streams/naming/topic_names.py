@@ -9,6 +9,7 @@ topics.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -78,6 +79,15 @@ class ProtocolTopics:
         return any(
             topic.startswith(own) and topic.endswith(ending) and len(topic) > len(own) + len(ending)
             for ending in INTERNAL_ENDINGS
+        )
+
+    def others(self, topics: Iterable[str]) -> list[str]:
+        """Return the topics whose names are those of no internal topic or retry topic of the application."""
+        own = self.internal("")
+        return sorted(
+            topic
+            for topic in topics
+            if not self.is_internal(topic) and not (topic.startswith(own) and topic.endswith(RETRY_ENDING))
         )
 
     def store_of(self, changelog: str) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import socket
+import threading
+import time
 import traceback
 from collections.abc import Iterator
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import pytest
@@ -23,7 +27,7 @@ from airflow_kstreams.streams.errors import (
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.kafka.registries import FLIGHT, avro_string, framed, zigzag
-from tests.support.kafka.registry_server import Answers, registry_server
+from tests.support.kafka.registry_server import Answers, endless_server, registry_server
 from tests.support.remedies import walked
 
 USER, PASSWORD = "alice", "canary-password"
@@ -259,6 +263,40 @@ def test_run_may_be_retried_and_no_record_is_passed_when_no_registry_answers(
         retried.pipe_input("in", key="1", value=framed(5, UA_12), timestamp_ms=1)
         [written] = retried.read_output("flights", value_serde=serdes.bytes())
         assert written.value == framed(5, UA_12)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+#: Beginning of an answer, what follows without an end, pause before each in seconds, and what the error says.
+ENDLESS: dict[str, tuple[bytes, bytes, float, str]] = {
+    "slow headers": (OK, b"X: y\r\n", 0.2, "no whole answer within 1 s"),
+    "slow body": (OK + b"\r\n", b" ", 0.2, "no whole answer within 1 s"),
+    "large body": (OK + b"\r\n", b" " * 100_000, 0.0, "larger than 8 MiB"),
+    "announced body": (OK + b"Content-Length: 99999999999\r\n\r\n", b"", 0.2, "larger than 8 MiB"),
+    "packed body": (
+        OK + b"Content-Encoding: gzip\r\n\r\n",
+        gzip.compress(bytes(10_000_000)),
+        0.2,
+        "in the encoding 'gzip'",
+    ),
+}
+
+
+@pytest.mark.promise("registry-answers-are-bounded")
+@pytest.mark.parametrize("answer", ENDLESS)
+def test_run_may_be_retried_when_an_answer_has_no_end(answer: str) -> None:
+    beginning, again, pause_seconds, said = ENDLESS[answer]
+    threads = threading.active_count()
+    with endless_server(beginning, again, pause_seconds=pause_seconds) as url:
+        limits = {"schema.registry.timeout": "1", "schema.registry.max.retries": "0"}
+        schema_registry.configure({"schema.registry.url": url, **limits})
+        begun, held = time.monotonic(), getrusage(RUSAGE_SELF).ru_maxrss
+        with pytest.raises(SchemaRegistryUnavailableError, match=said) as caught:
+            flights().deserialize(framed(5, UA_12))
+        assert time.monotonic() - begun < 5
+        assert getrusage(RUSAGE_SELF).ru_maxrss - held < 100_000
+    assert caught.value.is_retriable
+    assert threading.active_count() == threads
+    schema_registry.configure({})
 
 
 @pytest.mark.remedy("binding.registry_fault: see")

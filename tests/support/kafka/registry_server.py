@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 
@@ -41,6 +42,35 @@ def registry_server() -> Iterator[Answers]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def endless_server(beginning: bytes, again: bytes, *, pause_seconds: float = 0.0) -> Iterator[str]:
+    """Run a server that answers every request with bytes without an end, and give its address.
+
+    :param beginning: written at once.
+    :param again: written again and again.
+    :param pause_seconds: pause before each time.
+    """
+    stopped = threading.Event()
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                self.request.recv(65_536)
+                self.request.sendall(beginning)
+                while not stopped.wait(pause_seconds):
+                    self.request.sendall(again)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            stopped.set()
+            server.shutdown()
+            thread.join()
 
 
 def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:

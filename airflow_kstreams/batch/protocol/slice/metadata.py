@@ -339,11 +339,14 @@ def _readable(entry: _Entry, application_id: str, what: str = "the record") -> I
 def refuse_unfit(plan: RunPlan, application_id: str) -> None:
     """Refuse a plan whose parts do not fit each other, as none that begin writes.
 
-    :raises UnreadableError: it is another application's, or does not have what its topology reads.
+    :raises UnreadableError: it is another application's, would have topics of others deleted, or does not
+        have what its topology reads.
     """
     topology = plan.topology
     if topology.application_id != application_id:
         raise UnreadableError("a plan of another application")
+    if ProtocolTopics(application_id).others((*topology.changelogs, *topology.repartition_topics)):
+        raise UnreadableError("a plan with topics of others among those that a reset or a finish deletes")
     if not {*topology.sources} <= plan.partitions.keys() & plan.topic_ids.keys():
         raise UnreadableError("a plan without the counts or ids of topics that its topology reads")
     numbers = {str(sub.id) for sub in topology.subtopologies}

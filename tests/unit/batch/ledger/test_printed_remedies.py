@@ -62,7 +62,7 @@ def test_next_run_counts_on_when_the_checkpoint_was_restored() -> None:
     assert scene.counted == scene.sent
 
 
-@pytest.mark.remedy("fold.last_checkpoint")
+@pytest.mark.remedy("fold.decode_checkpoint")
 def test_next_run_counts_on_when_the_pieces_of_the_checkpoint_were_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,6 +5,7 @@ record, and after the command of the text the next run counts on from where the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -240,6 +241,21 @@ def test_what_only_the_checkpoint_held_is_said_when_the_cleaner_took_it(value: b
 
 
 @pytest.mark.promise("ledgers-are-repaired")
+@pytest.mark.parametrize("value", [b"{}", None], ids=["unreadable", "deleted"])
+def test_checkpoint_that_is_passed_over_is_said_with_what_it_may_have_held(value: bytes | None) -> None:
+    scene = begun()
+    scene.kafka.append(LEDGER, value, b"__checkpoint__")
+    at = scene.kafka.records(LEDGER)[-1].offset()
+
+    plan = scene.reset(repair_ledger=True)
+
+    (line,) = plan.lost
+    assert f"{LEDGER}-0@{at}" in line
+    assert "checkpoint" in line
+    assert "a reset, a continuous run or an accepted offset" in line
+
+
+@pytest.mark.promise("ledgers-are-repaired")
 def test_ledger_is_left_alone_when_all_of_it_can_be_read() -> None:
     scene = begun()
     before = scene.dump()["logs"][LEDGER]
@@ -269,6 +285,72 @@ def test_run_is_seen_behind_a_record_that_a_repair_has_replaced() -> None:
     scene.run("second")
     with FinishedRuns(scene.kafka, APP, name="watch", from_start=True) as runs:
         assert [run.run_id for _, run in runs.until_now()] == ["first", "second"]
+
+
+def forged(change: Callable[[dict[str, Any]], None], scene: ResetScene) -> None:
+    """Write the last checkpoint again, with a change and in its right place."""
+    last = [record for record in scene.kafka.records(LEDGER) if record.key() == b"__checkpoint__"][-1]
+    checkpoint = decode_json(last.value() or b"")
+    checkpoint["at"] = scene.kafka.records(LEDGER)[-1].offset() + 2
+    change(checkpoint)
+    scene.kafka.append(LEDGER, msgspec.json.encode(checkpoint), last.key())
+
+
+RESET = {"stage": "deleting", "begun_ms": 1, "command": "airflow-kstreams reset app"}
+#: Parts of a checkpoint that name topics of others for a reset to delete.
+OTHERS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "reset": lambda found: found.update(reset={**RESET, "deleting": {"out": 1}}),
+    "own topics": lambda found: found["own_topics"]["topics"].update(
+        {"other-x-changelog": next(iter(found["own_topics"]["topics"].values()))}
+    ),
+    "groups": lambda found: found["assignment"]["subtopologies"]["2"].update(changelogs={"out": "x"}),
+}
+
+
+@pytest.mark.promise("resets-delete-own-topics")
+@pytest.mark.parametrize("part", OTHERS)
+def test_topic_of_others_stays_when_a_forged_checkpoint_names_it_for_deletion(part: str) -> None:
+    scene = begun()
+    scene.kafka.create_topic("other-x-changelog")
+    forged(OTHERS[part], scene)
+
+    told = looked_at(scene)
+
+    assert len(told) == 2
+    for text in told:
+        assert "names topics of others" in text
+        assert "--repair-ledger" in text
+    assert scene.reset(repair_ledger=True).repaired
+    scene.run("second")
+    scene.reset()
+    assert {"out", "other-x-changelog"} <= scene.kafka.admin().topic_names()
+
+
+@pytest.mark.promise("resets-delete-own-topics")
+@pytest.mark.parametrize("part", ["changelogs", "repartition_topics"])
+def test_topic_of_others_stays_when_a_forged_plan_names_it_for_deletion(part: str) -> None:
+    scene = begun()
+    marker = [record for record in scene.kafka.records(METADATA) if record.key() == APP.encode()][-1]
+    headers = dict(marker.headers() or ())
+    plan = decode_json(headers[form.H_PLAN] or b"")
+    if part == "changelogs":
+        plan["topology"]["subtopologies"][2]["changelogs"]["counts"] = "out"
+    else:
+        plan["topology"]["repartition_topics"] = {"in": None}
+    scene.kafka.append(
+        METADATA,
+        marker.value(),
+        marker.key(),
+        headers=[*(headers | {form.H_PLAN: msgspec.json.encode(plan)}).items()],
+    )
+
+    told = looked_at(scene)
+
+    assert len(told) == 2
+    for text in told:
+        assert "--delete-stopoffsets" in text
+    scene.reset(delete_stop_offsets=True)
+    counts_on(scene)
 
 
 @pytest.mark.remedy("reset_plan.ResetRequest.check: give it alone")
