@@ -614,6 +614,8 @@ class Life:
         line = self._line(kind, topic)
         if kind == "window":
             line = replace(line, size_ms=size_ms, grace_ms=grace_ms)
+        if self.draw.random() < 0.4:
+            line = replace(line, store=f"n{self.draw.randrange(1_000_000)}")
         if any(each.topic == topic and _named_alike(each, line) for each in lines):
             return [*lines]
         found = [*lines]

@@ -25,7 +25,7 @@ def nothing(*_: Any, **__: Any) -> Any:
 FAULTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int, str]] = {
     "an offset that another consumer moved is taken as it is": (
         lambda: mock.patch.object(freeze, "find_moved_between_runs", nothing),
-        8,
+        10,
         "lacks",
     ),
     "changes in place reach stores": (
@@ -35,17 +35,22 @@ FAULTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int, str]] = 
     ),
     "a renamed store begins empty": (
         lambda: mock.patch.object(source_topics, "refuse_left_behind", nothing),
-        188,
+        78,
+        "in silence",
+    ),
+    "lines whose names are exchanged go on with each other's state": (
+        lambda: mock.patch.object(source_topics, "refuse_exchanged", nothing),
+        345,
         "in silence",
     ),
     "other records that took offsets pass": (
         lambda: mock.patch.object(freeze, "find_rewritten", nothing),
-        42,
+        10,
         "other records took offsets that were read, in silence",
     ),
     "a branch takes the records of the one whose topic it got": (
         lambda: mock.patch.object(left_unread, "fed_before", lambda *_: ()),
-        52,
+        75,
         "code without their branch ran",
     ),
 }

@@ -67,6 +67,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
+    cut_before_slice,
     data_loss,
     drop_slice,
     moved_forward,
@@ -104,7 +105,7 @@ def find_foreign_progress(
     """Return the committed offsets that cannot be of a slice that is under way.
 
     :param committed: committed offsets of the slice's partitions.
-    :param admin: gives the starts of logs, if another program has committed an offset.
+    :param admin: gives the bounds of logs, where an offset does not fit.
     """
     starts = slice_starts(slice_)
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
@@ -124,8 +125,15 @@ def find_foreign_progress(
             text = f"{tp}: its committed offset is {at}, but {under_way}"
         else:
             continue
+        log_end = admin.end_offsets([tp], isolation="read_committed")[tp]
         if beyond:
             losses.append(drop_slice(text, slice_.plan.topology.application_id))
+        elif log_end < start:
+            losses.append(
+                cut_before_slice(
+                    tp, application_id=slice_.plan.topology.application_id, log_end=log_end, text=text
+                )
+            )
         else:
             losses.append(taken_back(tp, to=max(at, start), text=text))
     # Begin commits no start of an empty slice, but its end.

@@ -70,6 +70,7 @@ class PriorRuns:
         every offset since carries our text; another program may have begun runs in the bare format.
     :param reset_by_hand: whether a person set the offset of every input, and so began the application anew.
     :param accepted: partition -> the offset from which an operator lets reading go on since.
+    :param purged: topics of which runs delete the records that they have read.
     """
 
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -84,6 +85,7 @@ class PriorRuns:
     last_is_ours: bool = False
     reset_by_hand: bool = False
     accepted: Mapping[TopicPartition, Acceptance] = field(default_factory=dict)
+    purged: Collection[str] = ()
     _decoded: dict[TopicPartition, OffsetMetadata] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -271,6 +273,7 @@ def with_committed(
         prior,
         committed=committed,
         accepted=accepted,
+        purged=plan.repartition_topics,
     )
     inputs = [tp for tp in partitions if tp.topic in plan.inputs]
     if inputs and all(map(prior.set_by_a_person, inputs)):

@@ -21,8 +21,9 @@ are whole, else they are counted and stay. The rest is left to later replays.
 Several letters are made of one record where it fails at several nodes, or in several of the parts that a node
 has made of it. Rule: a record comes back once. A whole letter brings nothing back if another letter of its
 record did, in this replay or an earlier one: what an earlier one brought back, the letters that it is done
-with say, as long as the topic keeps them. Letters are of one record if they say the same place, and have the
-same time, key and value: a topic that was made anew gives the place to another record.
+with say, as long as the topic keeps them. Letters are of one record if they say the same place in the same
+topic, and have the same time, key and value: a topic that was made anew, as a reset does with repartition
+topics, gives the place to another record, or to the same one once more.
 
 A partition's position moves with the reading as long as nothing is left behind it. From the first letter that
 is left the position stays there, and what is done with behind it is marked. So a replay of all letters writes
@@ -209,7 +210,9 @@ class Letter(NamedTuple):
         origin, record = self.origin, self.record
         if origin is None or origin.offset < 0:
             return ""
-        return content_id(f"{origin} {record.timestamp()[1]}", record.key(), record.value())
+        # The first place has the topic's id.
+        place = f"{origin} {origin.first_place} {record.timestamp()[1]}"
+        return content_id(place, record.key(), record.value())
 
     @property
     def place(self) -> str:

@@ -27,7 +27,7 @@ def in_question(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, To
     exchanged = _exchanged(recorded, plan, found)
     return [
         *(each.topic for each in _left_behind(recorded, plan, found)),
-        *(topic for each in exchanged for topic in (each.topic, each.own)),
+        *(topic for each in exchanged for topic in (each.topic, each.own) if topic),
         *_returned(recorded, plan, found),
     ]
 
@@ -179,20 +179,45 @@ def _beginning_empty(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Exchanged:
-    """A store that has got the name of another one, while the state of what it is made of lies under its own.
+    """A store that has got the name of another one, and would go on with the state of that.
 
     :param topic: changelog of the name that it has got.
-    :param was: what the store of the name was made of.
-    :param now: what the store of the name is made of in the topology.
-    :param own: changelog with the state of what it is made of.
-    :param name: name that goes on with that state.
+    :param was: the store that the state is of.
+    :param now: the store of the name in the topology.
+    :param homeless: the store in the topology that is made of what the state is of, and does not go on with
+        any of that; None if there is none.
+    :param own: changelog of what the store of the name is made of, if no store goes on with it; empty if
+        there is none.
+    :param own_name: name that goes on with that.
     """
 
     topic: str
     was: MadeOf
     now: MadeOf
+    homeless: MadeOf | None
     own: str
-    name: str
+    own_name: str
+
+    def is_wrong(self, written: Collection[str]) -> bool:
+        """Return True if one of two stores would lose its state to the other, or leave it. To give a changed
+        line the name of its state is allowed: that says to go on with it.
+        """
+        return self.topic in written and (self.homeless is not None or self.own in written)
+
+    def told(self, written: Collection[str]) -> str:
+        """Return what would happen, in words."""
+        at = f"{self.topic} ({self.was}) as {self.now}"
+        if self.own in written:
+            return f"{at}, whose state is in {self.own}"
+        return f"{at}, and leave it to no {self.was}"
+
+    @property
+    def pins(self) -> Iterator[str]:
+        """What to write so that each store goes on with its own."""
+        another = self.now.pin(self.own_name) if self.own else "another name"
+        yield f"{another} for the {self.now}"
+        if self.homeless is not None:
+            yield f"{self.homeless.pin(self.was.name)} for the {self.was}"
 
 
 def _exchanged(
@@ -212,13 +237,32 @@ def _exchanged(
         for store, topic in sub.changelogs.items()
         if store in sub.made_of
     }
-    return [
-        _Exchanged(topic=topic, was=before[topic], now=now, own=own, name=made_of.name)
-        for topic, now in after.items()
-        if now.reads and topic in before and not now.same_as(before[topic])
-        for own, made_of in before.items()
-        if made_of.same_as(now) and not (own in after and after[own].same_as(now))
-    ]
+
+    def without(one: Mapping[str, MadeOf], other: Mapping[str, MadeOf], made_of: MadeOf) -> Iterator[str]:
+        """Yield the changelogs of what is made of the same in one, and is not in the other."""
+        return (
+            topic
+            for topic, each in one.items()
+            if made_of.reads and each.same_as(made_of)
+            if not (topic in other and other[topic].same_as(made_of))
+        )
+
+    exchanged: list[_Exchanged] = []
+    for topic, now in after.items():
+        was = before.get(topic, now)
+        if not now.same_as(was):
+            own, homeless = next(without(before, after, now), ""), next(without(after, before, was), "")
+            exchanged.append(
+                _Exchanged(
+                    topic=topic,
+                    was=was,
+                    now=now,
+                    homeless=after.get(homeless),
+                    own=own,
+                    own_name=before[own].name if own else "",
+                )
+            )
+    return exchanged
 
 
 def refuse_exchanged(
@@ -227,22 +271,19 @@ def refuse_exchanged(
     found: Mapping[str, TopicDescription],
     written: Collection[str],
 ) -> None:
-    """Refuse to go on with the state of another line, while that of the line itself lies under another name.
-
-    To give a changed line the name of its state is allowed: that says to go on with it.
+    """Refuse to go on with the state of another line, while that line, or the state of the line itself, is
+    there under another name.
 
     :param found: the broker's description of each recorded changelog that exists.
     :param written: those of :func:`in_question` that were ever written.
     :raises TopologyError: there is such a store; the text gives the way out.
     """
-    exchanged = [each for each in _exchanged(recorded, plan, found) if {each.topic, each.own} <= {*written}]
+    exchanged = [each for each in _exchanged(recorded, plan, found) if each.is_wrong(written)]
     if not exchanged:
         return
-    listed = ", ".join(
-        f"{each.topic} ({each.was}) as {each.now}, whose state is in {each.own}" for each in exchanged
-    )
-    pins = " and ".join(dict.fromkeys(f"{each.now.pin(each.name)} for the {each.now}" for each in exchanged))
-    topics = {topic for each in exchanged for topic in (each.topic, each.own)}
+    listed = ", ".join(each.told(written) for each in exchanged)
+    pins = " and ".join(dict.fromkeys(pin for each in exchanged for pin in each.pins))
+    topics = {topic for each in exchanged for topic in (each.topic, each.own) if topic}
     raise TopologyError(
         f"the topology of application {plan.application_id!r} would go on with the state in {listed}",
         fix=f"to go on with the state of each, write {pins}; or give these states up: "

@@ -44,17 +44,19 @@ class Scene:
         error: Exception | None = None,
         node: str = "node",
         into: int = 0,
+        place: str = "",
     ) -> int:
         """A record that was consumed from a topic becomes a dead letter; return the letter's offset.
 
         :param into: partition of the dead-letter topic.
+        :param place: where the record was consumed first, as the letter says.
         """
         own = OWN if headers is None else headers
         self.kafka.append(
             "consumed", value.encode(), b"key", partition=partition, timestamp_ms=1_000, headers=own
         )
         record: Any = next(r for r in self.kafka.records("consumed") if r.value() == value.encode())
-        why = dead_letter_headers(record, error or ValueError(value), node, "")
+        why = dead_letter_headers(record, error or ValueError(value), node, place)
         moved = [
             (name, topic.encode() if name.endswith(".topic") else text) for name, text in why[len(own) :]
         ]

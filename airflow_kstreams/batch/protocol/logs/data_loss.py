@@ -314,6 +314,21 @@ def taken_back(partition: TopicPartition, *, to: int, text: str) -> Loss:
     )
 
 
+def cut_before_slice(partition: TopicPartition, *, application_id: str, log_end: int, text: str) -> Loss:
+    """Describe a committed offset that does not fit a slice whose start the log does not reach any more.
+
+    :param text: the evidence, in words.
+    """
+    return Loss(
+        partitions=(partition,),
+        text=f"{text}, and the log ends at {log_end}: it was truncated",
+        scenario="--to-latest",
+        advice="this drops the slice, and the next run goes on at the log's end; what was read before the "
+        "truncation does not come twice",
+        first=(drop_slice_command(application_id),),
+    )
+
+
 def drop_slice(text: str, application_id: str) -> Loss:
     """Describe a slice that cannot be the one that is under way.
 
@@ -411,15 +426,16 @@ def vanished(topic: str, missing: Sequence[tuple[int, int | None]], there: Seque
     )
 
 
-def forgotten(partition: TopicPartition, why: str) -> Loss:
+def forgotten(partition: TopicPartition, why: str, *, log_start: int) -> Loss:
     """Describe a partition that was read up to an unknown offset.
 
     :param why: the evidence that it was read, in words.
     """
+    gone = f", and those before offset {log_start} are deleted" if log_start else ""
     return Loss(
         partitions=(partition,),
         text=f"{partition}: its committed offset is gone (offsets.retention.minutes?), and no stop offset of "
-        f"a finished run takes its place, but {why}; how many records were read cannot be known",
+        f"a finished run takes its place, but {why}; how many records were read cannot be known{gone}",
         advice="this reads it again from its beginning; --to-latest instead leaves out all that is there, "
         "--to-offset <offset> goes on where you know that reading ended",
     )

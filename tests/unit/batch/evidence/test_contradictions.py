@@ -665,6 +665,30 @@ def test_offset_of_the_run_that_lies_outside_of_its_slice_is_refused(
     assert results(kafka) == (["1", "2", "3", "4"] if at < 0 else ["1", "2", "6"])
 
 
+@pytest.mark.remedy("data_loss.cut_before_slice")
+def test_slice_is_dropped_when_its_log_was_cut_before_its_start_and_a_person_accepted_that(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, 1, 2)
+    app.run("run-1")
+    publish(kafka, 3, partition=1)
+    app.begin("run-2")
+    kafka.truncate(IN, 1)
+    accept_at(kafka, {IN: 1}, APP)
+    said = "in-0: its committed offset is 1, but the metadata topic says that run 'run-2' is under way"
+    endless = SwitchingApplication(
+        topology=app.topology, cluster=kafka, clock=kafka.clock, settings=app.settings
+    )
+    with pytest.raises(DataLossError, match=said) as caught:
+        endless.run_continuously("c-1")
+    assert ", and the log ends at 1: it was truncated" in caught.value.cause
+    assert len(accept_in_memory(caught.value, kafka)) == 2
+    endless.run_continuously("c-1").stop()
+    publish(kafka, 9)
+    app.run("run-3")
+    assert results(kafka) == ["1", "2", "3", "9"]
+
+
 def test_older_slice_is_refused_when_a_later_run_has_committed(
     app: Application, kafka: InMemoryKafka
 ) -> None:

@@ -72,6 +72,15 @@ def test_record_that_fans_out_before_calls_comes_back_once_when_all_of_them_were
     assert sorted(scene.out) == ["a0!", "a1!", "a2!"]
 
 
+def test_record_comes_back_from_each_topic_that_had_it_at_one_place_when_the_topic_was_made_anew(
+    scene: Scene,
+) -> None:
+    for topic_id in ("before", "after-a-reset"):
+        scene.letter("a", place=f"in-2@0/{topic_id}")
+        assert scene.replay(topic_id).records == 1
+    assert scene.values_back() == ["a", "a"]
+
+
 def test_letter_of_a_record_that_came_back_before_is_passed_by(scene: Scene) -> None:
     twice(scene, "a", "first")
     assert scene.replay("r1").records == 1

@@ -412,6 +412,39 @@ def test_exchanged_names_begin_empty_when_their_states_were_given_up(scene: Scen
     assert (scene.out("a-out"), scene.out("b-out")) == ([2, 1], [1, 1])
 
 
+@pytest.mark.remedy("state_left.refuse_exchanged")
+@pytest.mark.parametrize(
+    ("before", "name", "pin"),
+    [
+        ((counted("b", store="two"),), "two", 'store="two"'),
+        ((counted("b", store="two"),), "three", 'store="two"'),
+        ((copied("b"),), "three", "another name"),
+    ],
+    ids=["exchanged", "a new name", "a new line"],
+)
+def test_name_of_a_line_with_state_is_refused_to_one_that_has_none(
+    scene: Scene, before: tuple[Line, ...], name: str, pin: str
+) -> None:
+    scene.send("a")
+    scene.run(counted("a", store="one"), *before)
+    for topic in "ab":
+        scene.send(topic)
+    refused = scene.refused(counted("a", store=name), counted("b", store="one"))
+    assert "app-one-changelog (count of a) as count of b, and leave it to no count of a" in refused.cause
+    assert f'write {pin} for the count of b and store="one" for the count of a; or' in refused.fix
+    scene.run(counted("a", store="one"), counted("b", store="two"))
+    assert (scene.out("a-out"), scene.out("b-out")) == ([1, 2], [1])
+
+
+def test_name_of_a_line_may_go_to_another_while_one_like_it_goes_on(scene: Scene) -> None:
+    alike = counted("a", store="alike")
+    scene.send("a")
+    scene.run(counted("a", store="one"), alike)
+    scene.send("b")
+    scene.run(counted("b", store="one"), alike)
+    assert scene.out("b-out") == [2]
+
+
 def test_name_of_a_line_that_was_taken_out_is_not_that_of_another(scene: Scene) -> None:
     for topic in "ab":
         scene.send(topic)

@@ -93,6 +93,29 @@ def test_loss_is_an_error_when_the_start_lies_outside_the_log(bounds: LogBounds,
         freeze(bounds, last_stops={A0: 55})
 
 
+@pytest.mark.promise("nothing-is-skipped")
+@pytest.mark.parametrize(
+    ("bounds", "purged", "lost"),
+    [(log(5, 5), "", True), (log(5, 5), "A", False), (log(5, 9), "A", True), (log(0, 0), "", False)],
+    ids=["retention emptied the log", "runs emptied it", "unread records", "never written"],
+)
+def test_records_may_be_lost_when_nothing_says_how_far_a_partition_was_read(
+    bounds: LogBounds, purged: str, lost: bool
+) -> None:
+    known = PriorRuns(
+        committed={},
+        last_stops={A0: 3},
+        topic_ids=IDS,
+        read={"A": 1},
+        unfinished_run="c-1",
+        continuous=True,
+        purged={purged},
+    )
+    found = find_losses({A0: bounds}, known, IDS)
+    assert [loss.partitions for loss in found] == ([(A0,)] if lost else [])
+    assert not lost or "those before offset 5 are deleted" in found[0].text
+
+
 @pytest.mark.promise("a-person-accepts-loss")
 def test_loss_is_an_error_when_the_topic_was_created_again_even_if_offsets_would_fit() -> None:
     with pytest.raises(DataLossError, match=r"created again.*expected id-old"):
