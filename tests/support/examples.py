@@ -1,5 +1,6 @@
 """Hypothesis draws half of the examples in ``dev/test``, a tenth of them in ``dev/test --quick``, and all in
-``dev/prove``, which runs each such test.
+``dev/prove``, which runs each such test. ``dev/prove`` draws others each time; the first two do not, so that
+nothing but a change decides whether they pass.
 
 A test says the whole number, ``@settings(max_examples=examples(300))``, or has Hypothesis's 100.
 """
@@ -18,7 +19,10 @@ _DRAWN = {"whole": _WHOLE, "half": _WHOLE // 2, "tenth": _WHOLE // 10}
 def draw(share: Literal["whole", "half", "tenth"]) -> None:
     """Choose how many of the examples are drawn; for tests that are imported from now on."""
     # An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
-    settings.register_profile(share, deadline=None, max_examples=_DRAWN[share])
+    others_each_time = share == "whole"
+    settings.register_profile(
+        share, deadline=None, max_examples=_DRAWN[share], derandomize=not others_each_time
+    )
     settings.load_profile(share)
 
 

@@ -228,6 +228,25 @@ DIFFERENCES = {
         size=1,
         grace=0,
     ),
+    "sliding-deleted": _difference(
+        "sliding_reduce",
+        [("in", "a", "v0", 3), ("in", "a", "v4", 11), ("in", "a", "v7", 14)],
+        java=[
+            (0, ("a", 0), "v0", 3),
+            (1, ("a", 4), "v4", 11),
+            (1, ("a", 1), None, 11),
+            (2, ("a", 4), "v4,v7", 14),
+        ],
+        python=[
+            (0, ("a", 0), "v0", 3),
+            (1, ("a", 4), "v4", 11),
+            (2, ("a", 4), "v4,v7", 14),
+            (2, ("a", 12), "v7", 14),
+        ],
+        size=10,
+        grace=1,
+        deletes=True,
+    ),
     "sliding-last-moment": _difference(
         "sliding_suppress",
         [("in", "a", "v0", 20), ("in", "b", "v1", 22), ("in", "a", "v2", 20), ("in", "c", "v3", 99)],
