@@ -25,7 +25,7 @@ def started() -> Iterator[list[str]]:
     def refusing(name: str) -> Callable[..., NoReturn]:
         def refuse(*arguments: Any, **_: Any) -> NoReturn:
             if "fc-list" in str(arguments[-1:]):
-                # matplotlib, which igraph imports, asks it for fonts where it has no list of them yet.
+                # matplotlib, which draws benchmarks, asks it for fonts where it has no list of them yet.
                 raise FileNotFoundError("fc-list")
             # Popen's first argument is itself.
             seen.append(f"{name}: {arguments[-1:]}")

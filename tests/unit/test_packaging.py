@@ -27,7 +27,7 @@ _EXTRAS_OF = {
     "kafka": {"schema-registry"},
     "launch": {"airflow"},
     "spark": {"otel", "spark"},
-    "streams": {"draw", "rocksdb", "spark"},
+    "streams": {"rocksdb", "spark"},
 }
 
 

@@ -49,8 +49,6 @@ def describe(
     """Show the topology of an application file.
 
     The format stream-time says how far the end of a run brings stream time of each subtopology.
-
-    SVG needs the extra "draw": pip install 'airflow-kstreams[draw]'.
     """
     wanted = output_format or _by_ending(output)
     topology = load_topology(application, function)

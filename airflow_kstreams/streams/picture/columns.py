@@ -1,7 +1,5 @@
 """Places things horizontally, once their order from left to right is known.
 
-igraph cannot do it: it keeps one gap between the middles of things side by side, however wide they are.
-
 Rule: things that an arrow connects should lie one above the other. The sum over all arrows of weight times
 squared horizontal distance is made small, row by row: while the other rows are fixed, the best places of one
 row that keep its order and its gaps are found exactly, by pooling things that would overlap (isotonic

@@ -1,7 +1,7 @@
 """Places every box, frame and line of the picture, in pixels.
 
-Of igraph's layered layout only the order from left to right is used, since it places points of equal size,
-without frames around some of them.
+The order from left to right is found for all shapes at once, as if they were of equal size and without
+frames; then each frame gets its real places, and after them the ranks of frames and topics.
 
 An arrow runs straight down through ranks and layers and swings sideways only in the gaps between them. Where
 it passes a rank or layer without ending there, a *bend*, a thing of no height, keeps a lane free for it.
@@ -111,10 +111,7 @@ class _Grid:
 
 
 def layout(chart: Chart) -> Layout:
-    """Return the places of all boxes, frames and lines.
-
-    :raises ConfigError: the extra ``draw`` is not installed.
-    """
+    """Return the places of all boxes, frames and lines."""
     return _Composition(chart).layout()
 
 

@@ -1,7 +1,6 @@
 """Assigns a rank to each topic and subtopology, and a layer of its frame to each node and store.
 
-igraph's own layers, the longest paths, do not fit: topics and frames would not alternate, and sinks would not
-be at the bottom.
+Longest paths alone would not do: topics and frames would not alternate, and sinks would not be at the bottom.
 
 Rule: a subtopology lies below every topic that it reads and another one writes, a topic below all its
 writers; a topic that no subtopology writes lies right above its reader. Within a frame sources are the top

@@ -22,10 +22,7 @@ _HEAD = 7.0
 
 
 def to_svg(chart: Chart) -> str:
-    """Return the SVG document.
-
-    :raises ConfigError: the extra ``draw`` is not installed.
-    """
+    """Return the SVG document."""
     picture = layout(chart)
     root = ET.Element(
         "svg",

@@ -294,19 +294,14 @@ class Topology:
         """Return the topology as a picture, an SVG document for light and dark pages.
 
         :param application_id: as in :meth:`describe`.
-        :raises ConfigError: the extra ``draw`` is not installed, or as :meth:`describe`.
+        :raises ConfigError: as :meth:`describe`.
         :raises TopologyError: as :meth:`describe`.
         """
         return to_svg(self._chart(application_id))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Show the topology in a notebook: as a picture, or as text if the extra ``draw`` is missing."""
-        shown = {"text/plain": self.describe()}
-        try:
-            shown["image/svg+xml"] = self.to_svg()
-        except ConfigError:
-            return shown
-        return shown
+        """Show the topology in a notebook: as a picture, and as text where no picture can be shown."""
+        return {"text/plain": self.describe(), "image/svg+xml": self.to_svg()}
 
     def _chart(self, application_id: str | None) -> Chart:
         internal = frozenset(topic.name for topic in self.internal_topics)

@@ -18,7 +18,7 @@ from airflow_kstreams.get_provider_info import get_provider_info
 from tests.support.airflow.python_environment import PACKAGE, environment_without, install
 
 _KAFKA_PROVIDER = "apache-airflow-providers-apache-kafka"
-_WITHOUT_FORM = "airflow,draw,rocksdb,schema-registry,spark"
+_WITHOUT_FORM = "airflow,rocksdb,schema-registry,spark"
 #: All that ``airflow providers`` knows but lazy-loaded, which fails in Airflow 3.3 whatever is installed: its
 #: own configuration asks the providers first.
 _COMMANDS = tuple(

@@ -30,14 +30,6 @@ import airflow_kstreams.testing
 answer = sorted(sys.modules)
 """
 
-_COMMANDS = """
-import importlib, pkgutil, sys
-import airflow_kstreams.streams, airflow_kstreams.cli.commands
-for module in pkgutil.iter_modules(airflow_kstreams.cli.commands.__path__, "airflow_kstreams.cli.commands."):
-    importlib.import_module(module.name)
-answer = sorted(sys.modules)
-"""
-
 _HELP = """
 import contextlib, io, runpy, sys
 sys.argv = ["airflow-kstreams", "--help"]
@@ -97,7 +89,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         "top": _TOP,
         "engine": _ENGINE,
         "testing": _TESTING,
-        "commands": _COMMANDS,
         "help": _HELP,
         "names": _NAMES,
         "map_batches": _MAP_BATCHES,
@@ -131,14 +122,10 @@ def test_nothing_heavy_is_loaded_when_the_test_driver_is_imported(plain: Answers
     assert heavy.isdisjoint(plain.to("testing"))
 
 
-def test_igraph_is_not_imported_when_nothing_is_drawn(plain: Answers) -> None:
-    assert "igraph" not in plain.to("commands")
-
-
 def test_help_imports_neither_engine_nor_client_when_printed(plain: Answers) -> None:
     found = plain.to("help")
 
-    heavy = {"airflow", "confluent_kafka", "igraph", "msgspec", "pyspark", "rich"}
+    heavy = {"airflow", "confluent_kafka", "msgspec", "pyspark", "rich"}
     assert heavy.isdisjoint(found["modules"])
     assert "describe" in found["printed"]
 

@@ -44,9 +44,6 @@ _NEEDS = {
     "schema-registry": [
         "from airflow_kstreams.kafka.schema_registry.binding import client_of; client_of('http://h')"
     ],
-    "draw": [
-        "from app import topology; topology().to_svg()",
-    ],
 }
 
 
@@ -105,6 +102,8 @@ def test_command_works_when_no_extra_is_installed(python: Path) -> None:
     described = run(python, "airflow-kstreams", "describe", "app.py")
     assert (described.returncode, described.stderr) == (0, "")
     assert "Sub-topology: 0" in described.stdout
+    drawn = run(python, "airflow-kstreams", "describe", "app.py", "--format", "svg")
+    assert (drawn.returncode, drawn.stderr, drawn.stdout[:4]) == (0, "", "<svg")
 
     packed = run(python, "airflow-kstreams", "pack", "--output", "executors.tar.gz")
     assert (packed.returncode, packed.stderr) == (0, "")

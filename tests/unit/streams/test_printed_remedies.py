@@ -411,10 +411,6 @@ def test_what_the_error_says_works(
     assert told() == wanted
 
 
-def drawn() -> object:
-    return built(lambda b: b.stream("in").send_to("out")).to_svg()
-
-
 def on_disk() -> object:
     spec = StoreSpec(name="n", key_serde=TEXT, value_serde=serdes.int64(), storage="rocksdb")
     return given(
@@ -446,7 +442,6 @@ def running() -> object:
     [
         walked("rocksdb_files.require_rocksdict", "rocksdict", on_disk),
         walked("map_batches.OpenBatch.__init__", "pyarrow", in_batches),
-        walked("crossings.order", "igraph", drawn),
         walked("errors.require", "pyspark", running),
     ],
 )

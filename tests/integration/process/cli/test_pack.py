@@ -61,7 +61,7 @@ def test_archive_holds_no_more_than_executors_need(archive: Path) -> None:
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[0] for name in tar.getnames()}
     assert {"airflow_kstreams", "confluent_kafka", "msgspec", "rocksdict"} <= names
-    assert not {"airflow", "pyspark", "pandas", pyarrow.__name__, "numpy", "igraph"} & names
+    assert not {"airflow", "pyspark", "pandas", pyarrow.__name__, "numpy"} & names
 
 
 def test_archive_is_the_same_when_it_is_built_again(archive: Path, tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams import ConfigError, Topology
+from airflow_kstreams.streams import Topology
 from tests.support.topology import drawn_topologies as drawn
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -103,33 +101,7 @@ def test_picture_in_the_docs_is_the_demos_when_drawn_again() -> None:
     )
 
 
-@pytest.fixture
-def no_igraph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the extra ``draw`` were not installed."""
-    real = builtins.__import__
-
-    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "igraph":
-            raise ModuleNotFoundError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-
-
-@pytest.mark.usefixtures("no_igraph")
-def test_extra_is_named_when_igraph_is_missing() -> None:
-    with pytest.raises(ConfigError, match="igraph") as caught:
-        drawn.chain().to_svg()
-    assert caught.value.fix == "pip install 'airflow-kstreams[draw]'"
-
-
-@pytest.mark.usefixtures("no_igraph")
-def test_notebook_shows_text_when_igraph_is_missing() -> None:
-    topology = drawn.chain()
-    assert topology._repr_mimebundle_() == {"text/plain": topology.describe()}
-
-
-def test_notebook_shows_the_picture_when_igraph_is_there() -> None:
+def test_notebook_shows_the_picture_and_has_the_text() -> None:
     topology = drawn.chain()
     assert topology._repr_mimebundle_(include=None, exclude=None) == {
         "text/plain": topology.describe(),
