@@ -22,7 +22,7 @@ from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.protocol.topics import topic_limits
 from airflow_kstreams.batch.replay.closed_windows import ClosedWindows
 from airflow_kstreams.batch.replay.selection import Letter
-from airflow_kstreams.batch.run.begin.left_unread import written_to
+from airflow_kstreams.batch.run.begin.left_unread import last_sources, written_to
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
 from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
@@ -199,13 +199,8 @@ def _not_read_any_more(facts: RunFacts) -> set[str]:
     """Return the topics that runs of the application have read, or written to read, and the last one does not
     read; none where no run is known.
     """
-    ledger, last = facts.ledger, facts.last_work
-    entry = ledger.newest_entry
-    if last is not None:
-        read = last.plan.topology.sources
-    elif entry is not None:
-        read = tuple(entry.source_topics)
-    else:
+    ledger, read = facts.ledger, last_sources(facts)
+    if read is None:
         return set()
     own = {topic for topic in recorded_ids(ledger) if topic.endswith(REPARTITION_ENDING)}
     return {*ledger.past.left, *own, *(tp.topic for tp in written_to(facts))} - {*read}

@@ -33,7 +33,7 @@ from airflow_kstreams.batch.protocol.topics import internal_settings, refuse_oth
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.begin.freeze import find_lost_slice, find_unfit
 from airflow_kstreams.batch.run.begin.groundwork import find_vanished
-from airflow_kstreams.batch.run.begin.left_unread import refuse_unread
+from airflow_kstreams.batch.run.begin.left_unread import dropped_inputs, refuse_unread
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, KafkaClientError, TopologyError
@@ -152,6 +152,8 @@ def _left_unread(seen: DoctorView, facts: RunFacts) -> Iterator[Finding]:
             yield found(check, refused.cause, refused.fix)
         else:
             yield ok(check, "each topic that holds unread ones is read by the topology")
+        for text in dropped_inputs(session, seen.plan, facts):
+            yield warning("inputs", text, "let the code of before run once more if they are to be processed")
 
 
 def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:

@@ -38,7 +38,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, transactional_ids
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.intervals import repeated_effects
-from airflow_kstreams.batch.run.begin.left_unread import refuse_unread
+from airflow_kstreams.batch.run.begin.left_unread import dropped_inputs, refuse_unread
 from airflow_kstreams.batch.run.begin.parked_before import (
     beside_offsets,
     parked_by_either,
@@ -187,6 +187,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         taken_over=frozenset(taken.expansions),
         warnings=(
             *gone_warnings(plan, ledger),
+            *dropped_inputs(session, plan, facts),
             *taken.warnings,
             *(repeated_effects(plan) if session.settings.keeps_to_interval else ()),
             *member_warnings(session.admin, plan.application_id),

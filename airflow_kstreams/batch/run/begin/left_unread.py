@@ -16,6 +16,9 @@ or behind the committed offset, and before
 Who knows those stops: the slice that is under way, and after it was dropped the record of the reset, which
 lasts until a run has finished; a run that has finished leaves nothing unread. A continuous run freezes no
 stops: the log's end is taken, once its tasks are fenced.
+
+An input that the code does not read any more may hold unread records, too: the next ones, and dead letters
+that a replay has brought back. A topic of the user's, which keeps them, may go unread; begin says how many.
 """
 
 from __future__ import annotations
@@ -30,12 +33,12 @@ from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.bounded_read import BoundedRead
-from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.errors import AccessDeniedError, TopologyError
 from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 
 
 def refuse_unread(session: CoordinatorSession, plan: TopologyPlan, facts: RunFacts) -> None:
@@ -61,6 +64,47 @@ def refuse_unread(session: CoordinatorSession, plan: TopologyPlan, facts: RunFac
         f"that no task of its topology reads as what they are: {listed}",
         fix="let the code of before run once more, in batches, which brings them to the end, and deploy "
         f"then; or give them up: {command} (with --dry-run it says how many)",
+    )
+
+
+def last_sources(facts: RunFacts) -> Collection[str] | None:
+    """Return the topics that the application's last run reads; None where no run is known."""
+    last, entry = facts.last_work, facts.ledger.newest_entry
+    if last is not None:
+        return last.plan.topology.sources
+    return None if entry is None else entry.source_topics
+
+
+def dropped_inputs(session: CoordinatorSession, plan: TopologyPlan, facts: RunFacts) -> tuple[str, ...]:
+    """Return warnings that name the topics that the last run reads and a topology does not, and count, by
+    their offsets, the records that stay unread there.
+
+    :param facts: facts of the last run, whose tasks are fenced.
+    """
+    dropped = {*(last_sources(facts) or ())} - {*plan.sources}
+    topics = sorted(dropped - _own_between(known_topics(facts).ids))
+    if not topics:
+        return ()
+    try:
+        found = session.admin.describe_topics(topics)
+        partitions = described_partitions(found, _same(facts, found))
+        starts = session.admin.start_offsets(partitions)
+        ends = session.admin.end_offsets(partitions, isolation="read_uncommitted")
+    except AccessDeniedError as refused:
+        return (
+            f"no task reads {', '.join(topics)} any more; whether records stay unread there could not be "
+            f"looked at: {refused.cause}",
+        )
+    read_to = facts.ledger.left_at(topics)
+    read_to |= {tp: at.offset for tp, at in session.committed(partitions).items()}
+    unread: Counter[str] = Counter()
+    for tp in partitions:
+        unread[tp.topic] += max(0, ends[tp] - max(starts[tp], read_to.get(tp, 0)))
+    return tuple(
+        f"no task reads topic {topic} any more: records stay unread there, {count} at most, any dead letters "
+        "that were brought back included; code that reads the topic again goes on with them"
+        for topic, count in sorted(unread.items())
+        if count
     )
 
 
@@ -115,14 +159,23 @@ def _unread(session: CoordinatorSession, facts: RunFacts, *, read: Collection[st
     """Count the unread records of topics that are not read any more, by topic."""
     stops = {tp: to for tp, to in written_to(facts).items() if tp.topic not in read}
     ids = known_topics(facts).ids
-    own = {topic for topic in ids if topic.endswith(REPARTITION_ENDING)} - {*read}
+    own = _own_between(ids) - {*read}
     topics = own | {tp.topic for tp in stops}
     if not topics:
         return {}
     found = session.admin.describe_topics(topics)
-    before = {**facts.ledger.topic_ids, **ids}
-    same = [name for name, now in found.items() if before.get(name, now.topic_id) == now.topic_id]
+    same = _same(facts, found)
     partitions = [tp for tp in described_partitions(found, same) if tp.topic in own or tp in stops]
     read_to = facts.ledger.left_at(topics)
     read_to |= {tp: at.offset for tp, at in session.committed(partitions).items()}
     return count_records(session, {tp: (read_to.get(tp, 0), stops.get(tp)) for tp in partitions})
+
+
+def _own_between(ids: Collection[str]) -> set[str]:
+    return {topic for topic in ids if topic.endswith(REPARTITION_ENDING)}
+
+
+def _same(facts: RunFacts, found: Mapping[str, TopicDescription]) -> list[str]:
+    """Return the topics that are not known to have been made anew since the last run."""
+    before = {**facts.ledger.topic_ids, **known_topics(facts).ids}
+    return [name for name, now in found.items() if before.get(name, now.topic_id) == now.topic_id]

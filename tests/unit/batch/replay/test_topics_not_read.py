@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
+from airflow_kstreams.testing import FaultyCluster
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.dead_letter_scene import DEAD, SETTINGS, Scene
 
@@ -29,6 +35,20 @@ def code(*between: str) -> Topology:
     return builder.build()
 
 
+def two_inputs(without: str = "") -> Topology:
+    """``in`` -> ``out`` and ``mid`` -> ``behind``, less the one without."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    for topic, out in {"in": "out", "mid": "behind"}.items():
+        if topic != without:
+            builder.stream(topic).send_to(out)
+    return builder.build()
+
+
+#: A record, and the marker of its transaction.
+DROPPED = (
+    "no task reads topic in any more: records stay unread there, 2 at most, any dead letters that were "
+    "brought back included; code that reads the topic again goes on with them"
+)
 OLD, NEW = code("rekeyed", "mid"), code()
 
 
@@ -116,6 +136,61 @@ def test_letter_of_an_input_that_was_dropped_is_refused(scene: Scene) -> None:
     app(scene, builder.build()).batch("run-2")
     scene.letter("a", "in", 0)
     assert f"{DEAD}-0@0 came from topic 'in'" in refused(scene).cause
+
+
+@pytest.mark.promise("dropped-topics-are-said")
+@pytest.mark.parametrize("endless", [False, True])
+def test_first_run_that_drops_a_topic_says_what_a_replay_has_brought_back_there(
+    scene: Scene, endless: bool
+) -> None:
+    app(scene, two_inputs()).batch("run-1")
+    scene.letter("a", "in", 0)
+    assert scene.replay().records_per_topic == {"in": 1}
+    scene.kafka.append("mid", b"m", b"k")
+
+    new = app(scene, two_inputs("in"))
+    subject = Subject(plan=new.topology.plan(APP), settings=new.checked)
+    (found,) = (one for one in diagnose(scene.kafka, subject, clock=scene.clock) if one.check == "inputs")
+    assert (found.level, found.text) == (Level.WARNING, DROPPED)
+    if endless:
+        running = new.run_continuously("run-2")
+        assert DROPPED in running.run.plan.warnings
+        running.stop()
+    else:
+        assert DROPPED in new.begin("run-2").plan.warnings
+        new.batch("run-2")
+    assert not new.begin("run-3").plan.warnings, "said once"
+    new.batch("run-3")
+    app(scene, two_inputs()).batch("run-4")
+    assert scene.kafka.values("out") == [b"a"]
+
+
+class Hidden:
+    """Lets this user not look at ``in``."""
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        """Make the call, see ``Interceptor``."""
+        if name == "admin.describe_topics" and "in" in arguments[0]:
+            raise AccessDeniedError(
+                what="looking at in",
+                where="b:1",
+                permission=Permission(operation=Operation.DESCRIBE, resource=Resource.TOPIC, name="in"),
+                principal="",
+                code="TOPIC_AUTHORIZATION_FAILED",
+            )
+        return effect()
+
+
+@pytest.mark.promise("dropped-topics-are-said")
+def test_first_run_says_that_it_may_not_look_at_a_topic_that_it_drops(scene: Scene) -> None:
+    app(scene, two_inputs()).batch("run-1")
+    scene.letter("a", "in", 0)
+    scene.replay()
+    new = app(scene, two_inputs("in"))
+    new.cluster = FaultyCluster(scene.kafka, Hidden())
+    (warning,) = new.begin("run-2").plan.warnings
+    assert warning.startswith("no task reads in any more; whether records stay unread there could not be")
+    assert warning.endswith("this user needs the permission Describe on topic in")
 
 
 def test_letter_of_a_repartition_topic_is_refused_when_the_only_run_that_read_it_was_dropped(
