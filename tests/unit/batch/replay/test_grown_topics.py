@@ -114,13 +114,17 @@ def test_letter_comes_back_to_its_partition_when_producers_have_not_found_the_ne
     scene.send(KEYS, POISON)
     scene.run()
     scene.grow(4)
+    moved = next(k for k in KEYS if partition_of_key(k.encode(), 2, 4) >= 2)
+    at = partition_of_key(moved.encode(), 2, 2)
+    scene.kafka.append("in", b"1", moved.encode(), partition=at, timestamp_ms=0)
     scene.run()
+    assert scene.recorded.grown["in"].history == (2, 4)
     listing.mended = True
 
     assert replay(scene).records == len(KEYS)
     assert back_at(scene) == {0, 1}
     scene.run()
-    assert scene.listed == {key: [POISON] for key in KEYS}
+    assert scene.listed == {key: [*([1] if key == moved else []), POISON] for key in KEYS}
 
 
 def test_letter_comes_back_to_its_partition_when_the_growth_is_not_known_well_enough() -> None:
