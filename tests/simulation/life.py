@@ -99,6 +99,7 @@ class Life:
     :ivar brought: numbers that a replay has brought back between two subtopologies.
     :ivar times: the newest time in each partition.
     :ivar replaced: partitions in which other records took the offsets of those that were read.
+    :ivar warnings: those of the runs' plans.
     :ivar unknown: partitions whose committed offset does not say which record lies before it.
     """
 
@@ -123,6 +124,7 @@ class Life:
     replaced: set[TopicPartition] = field(default_factory=set)
     unknown: set[TopicPartition] = field(default_factory=set)
     settings: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
     seen: set[TopicPartition] = field(default_factory=set)
     half: bool = False
     endless: bool = False
@@ -263,6 +265,7 @@ class Life:
         app = self._application(cluster)
         while True:
             slice_ = app.begin(run_id, order)
+            self.warnings += slice_.plan.warnings
             app.tasks(slice_)
             app.finish(slice_.run_id)
             if slice_.run_id == run_id:
@@ -634,8 +637,14 @@ class Life:
         if self.letters and not self.half:
             self._change()
             sometimes("letters came back right after a deployment")
+            before = self._ends(self.kafka.partitions(FAILING))
             self._replay()
+            back = self._ends(before) != before
+            self.warnings.clear()
             self._run()
+            read = any(line.topic == FAILING for line in self.version.lines)
+            if back and not read and not any(f"no task reads topic {FAILING}" in w for w in self.warnings):
+                raise ViolationError(f"letters came back to {FAILING}, which code that ran drops in silence")
 
     def _change(self) -> None:
         """Change the code."""

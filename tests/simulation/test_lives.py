@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from airflow_kstreams.batch.run import source_topics
-from airflow_kstreams.batch.run.begin import freeze, left_unread
+from airflow_kstreams.batch.run.begin import freeze, groundwork, left_unread
 from airflow_kstreams.streams.runtime import processor_topology
 from tests.simulation import scenario
 from tests.simulation.life import live
@@ -52,6 +52,11 @@ FAULTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int, str]] = 
         lambda: mock.patch.object(left_unread, "fed_before", lambda *_: ()),
         75,
         "code without their branch ran",
+    ),
+    "letters come back to a topic that the code has dropped": (
+        lambda: mock.patch.object(groundwork, "dropped_inputs", nothing),
+        25,
+        "drops in silence",
     ),
 }
 

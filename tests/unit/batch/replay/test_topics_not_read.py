@@ -139,6 +139,7 @@ def test_letter_of_an_input_that_was_dropped_is_refused(scene: Scene) -> None:
 
 
 @pytest.mark.promise("dropped-topics-are-said")
+@pytest.mark.remedy("run_checks._left_unread")
 @pytest.mark.parametrize("endless", [False, True])
 def test_first_run_that_drops_a_topic_says_what_a_replay_has_brought_back_there(
     scene: Scene, endless: bool
