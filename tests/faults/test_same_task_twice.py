@@ -15,6 +15,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
+from airflow_kstreams.spark.executor.machine_files import ClientSettings
 from airflow_kstreams.spark.executor.report_rows import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -37,7 +38,7 @@ def host_of(scene: Scene, application: Application, slice_: Slice, shares: Seque
         run_id=slice_.run_id,
         generation=slice_.generation,
         slice=without_partitions(slice_),
-        client_config_path=str(config),
+        client=ClientSettings(path=str(config)),
     )
 
 

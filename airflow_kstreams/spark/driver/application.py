@@ -30,12 +30,12 @@ from pathlib import Path
 from airflow_kstreams.batch.report.counts import finished_text, speed_lines
 from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.spark.driver.telemetry import OpenTelemetry, by_hand
-from airflow_kstreams.spark.executor.machine_files import load_client_config
 from airflow_kstreams.spark.executor.task_host import LINE
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, require
 from airflow_kstreams.streams.printable import package_log
@@ -90,7 +90,7 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
     """Run a batch, or continuously, by the settings; return the last lines to print."""
     require("spark", "pyspark", "pandas", "pyarrow", what="a run")
     settings = ApplicationSettings.parse(spec.application_id, spec.settings)
-    cluster = KafkaCluster(load_client_config(client_config_path), settings=settings)
+    cluster = KafkaCluster(read_client_config(client_config_path), settings=settings)
     topology = with_outputs(source.topology(), settings)
     executors = SparkExecutors(
         f"{spec.application_id} {spec.run_id}",
@@ -194,7 +194,7 @@ def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
             "no Kafka client configuration",
             fix=f"give --bootstrap-servers, --client-config, or name a JSON file in {CLIENT_CONFIG_FILE}",
         )
-    config = load_client_config(path) if path else {}
+    config = read_client_config(path) if path else {}
     config["bootstrap.servers"] = options.bootstrap_servers
     with client_config_file(config) as made:
         yield made.path

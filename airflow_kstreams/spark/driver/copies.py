@@ -19,13 +19,11 @@ class SparkCopies:
     """Copies on executors; see :class:`~airflow_kstreams.batch.growing.state_copy.Copies`.
 
     :param hosts: an open session.
-    :param client_config_path: file of the Kafka client's configuration.
     """
 
-    def __init__(self, hosts: SparkHosts, settings: ApplicationSettings, client_config_path: str) -> None:
+    def __init__(self, hosts: SparkHosts, settings: ApplicationSettings) -> None:
         self._hosts = hosts
         self._settings = settings
-        self._client_config_path = client_config_path
         self.cancel = hosts.cancel
 
     def copy(self, shares: Sequence[Sequence[CopyWork]], rate: float | None) -> Sequence[Ended]:
@@ -37,7 +35,7 @@ class SparkCopies:
             settings=self._settings,
             works=tuple(map(tuple, shares)),
             rate=rate,
-            client_config_path=self._client_config_path,
+            client=self._hosts.client,
             allowed=AllowedSettings.of_environment().to_text(),
         )
         outcomes = self._hosts.run(host, run_id=catch_up_group(self._settings.application_id))
@@ -60,6 +58,6 @@ def copies_on_spark(
         hosts = SparkHosts(name, client_config_path=file.path, master=master)
         try:
             hosts.start()
-            yield SparkCopies(hosts, settings, file.path)
+            yield SparkCopies(hosts, settings)
         finally:
             hosts.close()

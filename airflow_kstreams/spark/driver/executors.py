@@ -98,7 +98,7 @@ class SparkExecutors:
 
     :param name: name of the session, shown in Spark's UI.
     :param source: the application file.
-    :param client_config_path: file of the Kafka client's configuration; executors read it, too.
+    :param client_config_path: the driver's file of client settings.
     :param session: an open session to use.
     """
 
@@ -113,7 +113,6 @@ class SparkExecutors:
     ) -> None:
         self._source = source
         self._settings = settings
-        self._client_config_path = client_config_path
         self._hosts = SparkHosts(name, client_config_path=client_config_path, session=session)
         self.start = self._hosts.start
         self.cancel = self._hosts.cancel
@@ -156,7 +155,7 @@ class SparkExecutors:
             run_id=run.run_id,
             generation=run.generation,
             slice=common,
-            client_config_path=self._client_config_path,
+            client=self._hosts.client,
             allowed=AllowedSettings.of_environment().to_text(),
         )
         outcomes = self._hosts.run(host, run_id=run.run_id)

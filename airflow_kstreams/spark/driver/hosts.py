@@ -7,11 +7,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.spark.driver.package_archive import shipped
-from airflow_kstreams.spark.driver.spark_session import cancel_jobs, open_session, ship_file
+from airflow_kstreams.spark.driver.spark_session import cancel_jobs, open_session, shipped_settings
+from airflow_kstreams.spark.executor.machine_files import ClientSettings
 from airflow_kstreams.spark.executor.report_rows import REPORT_SCHEMA, HostReport
 from airflow_kstreams.streams.errors import (
     ExecutorSetupError,
@@ -61,7 +62,7 @@ class SparkHosts:
     """Runs hosts on a Spark session, which is opened on first use; several threads may run jobs side by side.
 
     :param name: name of the session, shown in Spark's UI.
-    :param client_config_path: file of the Kafka client's configuration; executors read it, too.
+    :param client_config_path: the driver's file of client settings.
     :param master: as for :func:`~airflow_kstreams.spark.driver.spark_session.open_session`.
     :param session: an open session to use.
     """
@@ -75,7 +76,9 @@ class SparkHosts:
         session: SparkSession | None = None,
     ) -> None:
         self._name = name
-        self._client_config_path = client_config_path
+        #: Where hosts read the client settings, once the session is open.
+        self.client = ClientSettings(path=client_config_path)
+        self._shipped = ExitStack()
         self._master = master
         self._opened = session
         self._changed = threading.Condition()
@@ -106,7 +109,7 @@ class SparkHosts:
                     fix="read Spark's own message in the driver's log, mend its settings, then retry the run",
                 ) from error
             log.info("Spark session ready")
-            ship_file(self._opened, self._client_config_path)
+            self.client = self._shipped.enter_context(shipped_settings(self._opened, self.client.path))
 
     def run(self, host: TaskHost | CopyHost, *, run_id: str) -> list[HostReport]:
         """Run a host as one Spark job.
@@ -143,6 +146,7 @@ class SparkHosts:
                 self._opened.stop()
             except Exception as error:  # py4j raises any error of a lost connection to the JVM
                 log.warning("the Spark session could not be stopped: %s", type(error).__name__)
+        self._shipped.close()
 
     @contextmanager
     def _launching(self, run_id: str) -> Iterator[None]:

@@ -6,11 +6,15 @@ import importlib
 import os
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from airflow_kstreams.kafka.configuration.config_file import read_client_config
+from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.jvm_options import starting_quickly
+from airflow_kstreams.spark.executor.machine_files import ClientSettings, masked
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.printable import package_log
 
@@ -20,10 +24,12 @@ if TYPE_CHECKING:
 log = package_log(__name__)
 
 #: Fixed before the session starts. Each client brings threads, and with an arena of memory for each of them a
-#: worker that has hosted a few tasks holds twice the memory it needs.
+#: worker that has hosted a few tasks holds twice the memory it needs. Functions over a megabyte would go
+#: through files, and they hold a half of the client settings (``executor/machine_files.py``).
 STATIC_SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.executorEnv.MALLOC_ARENA_MAX": "2",
+    "spark.broadcast.UDFCompressionThreshold": "1g",
 }
 
 #: Our jobs are a range and a Python function: compiling and adapting their plans costs more than they gain.
@@ -104,10 +110,20 @@ def check_session(session: SparkSession) -> None:
         )
 
 
-def ship_file(session: SparkSession, path: str) -> None:
-    """Make a file readable on executors of other machines, under its name; local executors read its path."""
-    if not str(session.conf.get("spark.master", "")).startswith("local"):
-        session.addArtifacts(path, file=True)
+@contextmanager
+def shipped_settings(session: SparkSession, path: str) -> Iterator[ClientSettings]:
+    """Make client settings readable on executors while the session is open.
+
+    :param path: the driver's file, which local executors read themselves.
+    :raises ConfigError: as :func:`read_client_config`.
+    """
+    if str(session.conf.get("spark.master", "")).startswith("local"):
+        yield ClientSettings(path=path)
+        return
+    half, mask = masked(read_client_config(path))
+    with client_config_file(half) as made:
+        session.addArtifacts(made.path, file=True)
+        yield ClientSettings(path=made.path, mask=mask)
 
 
 def cancel_jobs(session: SparkSession) -> None:

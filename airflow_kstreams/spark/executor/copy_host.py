@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from airflow_kstreams.batch.growing.state_copy import CopyWork
-from airflow_kstreams.spark.executor.machine_files import load_client_config
+from airflow_kstreams.spark.executor.machine_files import ClientSettings
 from airflow_kstreams.spark.executor.report_rows import HostReport, reported
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -18,14 +18,14 @@ class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
     :param settings: application settings.
     :param works: the copies of each Spark partition, made one after the other.
     :param rate: changelog records per second that each partition reads; None for no limit.
-    :param client_config_path: as for a :class:`~airflow_kstreams.spark.executor.task_host.TaskHost`.
+    :param client: as for a :class:`~airflow_kstreams.spark.executor.task_host.TaskHost`.
     :param allowed: as for a :class:`~airflow_kstreams.spark.executor.task_host.TaskHost`.
     """
 
     settings: ApplicationSettings
     works: tuple[tuple[CopyWork, ...], ...]
     rate: float | None
-    client_config_path: str
+    client: ClientSettings
     allowed: str = ""
 
     @property
@@ -43,7 +43,7 @@ class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
         from airflow_kstreams.kafka.cluster import KafkaCluster
         from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 
-        config = load_client_config(self.client_config_path)
+        config = self.client.read()
         cluster = KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))
         reports: list[HostReport] = []
         for work in self.works[index]:

@@ -35,7 +35,7 @@ from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.executor.copy_host import CopyHost
-from airflow_kstreams.spark.executor.machine_files import load_client_config, scratch_folder
+from airflow_kstreams.spark.executor.machine_files import ClientSettings, scratch_folder
 from airflow_kstreams.spark.executor.report_rows import HostReport, in_arrow, reported
 from airflow_kstreams.spark.executor.stuck_functions import FunctionWatch
 from airflow_kstreams.streams.calls import abandoned
@@ -76,8 +76,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
     :param run_id: id of the slice's run, or of the continuous run.
     :param generation: the run's generation when the driver launched the job.
     :param slice: the part of the slice that all tasks share; None for a continuous run.
-    :param client_config_path: file of the Kafka client's configuration; on another machine, a file of the
-        same name that Spark shipped.
+    :param client: where the client settings are read.
     :param allowed: settings that run code and that the driver's deployment allows, as text.
     """
 
@@ -87,7 +86,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
     run_id: str
     generation: int
     slice: Slice | None
-    client_config_path: str
+    client: ClientSettings
     allowed: str = ""
 
     @property
@@ -109,7 +108,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             log.error("this process ends: %d calls or more have not returned", abandoned.MOST)
             os._exit(1)
         tasks = self.tasks[index]
-        config = load_client_config(self.client_config_path)
+        config = self.client.read()
         schema_registry.configure(config)
         slice_ = self.slice
         if slice_ is None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
+from airflow_kstreams.spark.executor.machine_files import ClientSettings
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -30,7 +31,7 @@ def a_host(config: Path, *tasks: TaskShare) -> TaskHost:
         run_id="r",
         generation=1,
         slice=without_partitions(a_slice()),
-        client_config_path=str(config),
+        client=ClientSettings(path=str(config)),
     )
 
 
@@ -43,5 +44,5 @@ def a_continuous_host(config: Path) -> TaskHost:
         run_id="r",
         generation=1,
         slice=None,
-        client_config_path=str(config),
+        client=ClientSettings(path=str(config)),
     )

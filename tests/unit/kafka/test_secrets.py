@@ -24,7 +24,7 @@ from airflow_kstreams.kafka.configuration.client_settings import check_client_se
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.kafka.configuration.secrets import Secret, is_secret, redact, sealed, without_secrets
 from airflow_kstreams.kafka.events import ClientEvents
-from airflow_kstreams.spark.executor.machine_files import load_client_config
+from airflow_kstreams.spark.executor.machine_files import ClientSettings
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -176,7 +176,9 @@ FAILURES: dict[str, Callable[[Path], object]] = {
     "extra is no JSON": lambda _: _hook('{"sasl.password": "' + LONG),
     "extra is no object": lambda _: _hook(json.dumps([LONG])),
     "extra is wrong": lambda _: _hook(json.dumps({**WITH_SECRET, "group.id": "g"})),
-    "file of an executor is no JSON": lambda folder: load_client_config(_written(folder, '{"a": "' + LONG)),
+    "file of an executor is no JSON": lambda folder: ClientSettings(
+        path=_written(folder, '{"a": "' + LONG)
+    ).read(),
     "file is no JSON": lambda folder: read_client_config(_written(folder, '{"a": "' + LONG)),
     "properties are Java's": lambda folder: read_client_config(
         _written(folder, f"ssl.truststore.password={LONG}\n")

@@ -81,7 +81,7 @@ class LiveSession:
     sparkContext = SimpleNamespace(defaultParallelism=2, master="local[2]")
 
     def __init__(self) -> None:
-        self.conf: dict[str, str] = {}
+        self.conf: dict[str, str] = {"spark.master": "local[2]"}
 
     def range(self, *_: object) -> Self:
         return self
@@ -204,7 +204,6 @@ def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch
         on(None).start()
     assert caught.value.is_retriable
     monkeypatch.setattr(hosts, "open_session", lambda *_: LiveSession())
-    monkeypatch.setattr(hosts, "ship_file", lambda *_: None)
     mended = on(None)
     mended.start()
     assert mended.launch(a_slice(), [TaskShare(0, 0)]) == [TaskReport(task_id="0_0")]

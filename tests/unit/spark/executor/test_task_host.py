@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import os
 import threading
@@ -15,10 +16,11 @@ from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.spark.driver.package_archive import shipped
-from airflow_kstreams.spark.executor.machine_files import load_client_config, scratch_folder
+from airflow_kstreams.spark.executor.machine_files import ClientSettings, masked, scratch_folder
 from airflow_kstreams.spark.executor.report_rows import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.calls import abandoned
+from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.support.kafka.metadata_log import a_slice
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 def test_drivers_own_file_is_read_when_it_is_there(tmp_path: Path) -> None:
     path = tmp_path / "client.json"
     path.write_text(json.dumps({"bootstrap.servers": "b:1", "queued.max.messages.kbytes": 7}))
-    assert load_client_config(str(path)) == {"bootstrap.servers": "b:1", "queued.max.messages.kbytes": "7"}
+    read = ClientSettings(path=str(path)).read()
+    assert read == {"bootstrap.servers": "b:1", "queued.max.messages.kbytes": "7"}
 
 
 def test_registry_is_known_to_the_process_when_a_host_starts_its_tasks(tmp_path: Path) -> None:
@@ -45,7 +48,7 @@ def test_registry_is_known_to_the_process_when_a_host_starts_its_tasks(tmp_path:
         run_id="r",
         generation=1,
         slice=without_partitions(a_slice()),
-        client_config_path=str(path),
+        client=ClientSettings(path=str(path)),
     )
     try:
         assert host.run_partition(0) == []
@@ -76,7 +79,7 @@ def test_executor_obeys_the_drivers_list_when_its_own_environment_allows_more(
         run_id="r",
         generation=1,
         slice=without_partitions(a_slice()),
-        client_config_path=str(path),
+        client=ClientSettings(path=str(path)),
     )
     (report,) = host.run_partition(0)
     assert report.error is not None
@@ -88,7 +91,7 @@ def test_executor_obeys_the_drivers_list_when_its_own_environment_allows_more(
 def test_closure_holds_no_secret_when_spark_pickles_it(tmp_path: Path) -> None:
     path = tmp_path / "client.json"
     path.write_text(json.dumps({"bootstrap.servers": "b:1", "sasl.password": "canary"}))
-    assert load_client_config(str(path))["sasl.password"] == "canary"
+    assert ClientSettings(path=str(path)).read()["sasl.password"] == "canary"
     host = TaskHost(
         source=ApplicationFile(filename="copies_application.py", text=_APPLICATION),
         settings=ApplicationSettings.parse("app"),
@@ -96,19 +99,45 @@ def test_closure_holds_no_secret_when_spark_pickles_it(tmp_path: Path) -> None:
         run_id="r",
         generation=1,
         slice=without_partitions(a_slice()),
-        client_config_path=str(path),
+        client=ClientSettings(path=str(path)),
     )
     pickled: bytes = cloudpickle.dumps(shipped(host))  # type: ignore[no-untyped-call]
     assert b"client.json" in pickled
     assert b"canary" not in pickled
 
 
-def test_shipped_copy_is_read_when_the_drivers_file_is_on_another_machine(
+@pytest.mark.promise("no-secret-is-seen")
+def test_each_half_of_shipped_settings_tells_nothing_and_both_are_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "client.json").write_text(json.dumps({"bootstrap.servers": "b:1"}))
+    config = {"bootstrap.servers": "b:1", "sasl.password": "canary ü"}
+    half, mask = masked(config)
+    (tmp_path / "client.json").write_text(json.dumps(half))
     monkeypatch.setattr(SparkFiles, "get", staticmethod(lambda name: str(tmp_path / name)))
-    assert load_client_config("/nowhere/on/this/machine/client.json") == {"bootstrap.servers": "b:1"}
+    client = ClientSettings(path="/nowhere/on/this/machine/client.json", mask=mask)
+    assert client.read() == config
+    assert "canary" not in repr(client.read())
+    assert mask not in repr(client)
+    for one in (half["masked"], mask):
+        assert not any(byte in base64.b64decode(one) for byte in (b"canary", b"sasl"))
+    again, another = masked(config)
+    assert another != mask, "no mask covers two files"
+    assert again != half
+
+
+@pytest.mark.remedy("machine_files.ClientSettings.read")
+def test_settings_are_read_when_the_disk_that_cut_the_shipped_file_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half, mask = masked({"bootstrap.servers": "b:1"})
+    path = tmp_path / "client.json"
+    path.touch()
+    monkeypatch.setattr(SparkFiles, "get", staticmethod(lambda name: str(tmp_path / name)))
+    client = ClientSettings(path="client.json", mask=mask)
+    with pytest.raises(ConfigError, match=r"client\.json' are not whole"):
+        client.read()
+    path.write_text(json.dumps(half))
+    assert client.read() == {"bootstrap.servers": "b:1"}
 
 
 def test_tasks_are_spread_over_the_executors_scratch_folders_when_there_are_several(
@@ -135,7 +164,7 @@ def host_of(tasks: int, path: Path, **settings: int) -> TaskHost:
         run_id="r",
         generation=1,
         slice=without_partitions(a_slice()),
-        client_config_path=str(path),
+        client=ClientSettings(path=str(path)),
     )
 
 
