@@ -240,6 +240,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
     from airflow_kstreams.batch.inspect.doctor.findings import Finding
     from airflow_kstreams.batch.protocol.logs.data_loss import Loss
+    from airflow_kstreams.kafka.configuration.weak_settings import Weakness
     from airflow_kstreams.kafka.listener import ListenerFinding
     from airflow_kstreams.streams.errors import KStreamsError
 
@@ -263,7 +264,7 @@ def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
 
     patched.setattr(logging.Logger, "handle", note)
     patched.setattr(KStreamsError, "__post_init__", watched(KStreamsError.__post_init__))
-    for each in (Finding, ListenerFinding, Loss):
+    for each in (Finding, ListenerFinding, Loss, Weakness):
         patched.setattr(each, "__init__", watched(each.__init__))
     return seen
 

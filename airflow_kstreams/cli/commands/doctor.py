@@ -4,14 +4,14 @@ reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
-from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES
+from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES, ok, warning
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
@@ -66,9 +66,19 @@ def doctor(
             producer_max_bytes=int(str(config.get(_MAX_BYTES, CLIENT_MAX_BYTES))),
         ),
     )
+    findings += _of_client_settings(config)
     _show(findings)
     if any(finding.level is Level.ERROR for finding in findings):
         raise typer.Exit(FOUND_ERRORS)
+
+
+def _of_client_settings(config: Mapping[str, object]) -> Iterator[Finding]:
+    from airflow_kstreams.kafka.configuration.weak_settings import weaknesses
+
+    check, found = "client settings", list(weaknesses(config))
+    yield from (warning(check, weakness.text, weakness.fix) for weakness in found)
+    if not found:
+        yield ok(check, "servers are verified, and credentials travel by TLS, where they leave this machine")
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_kstreams.batch.inspect.doctor import Finding
 from tests.unit.cli.test_app import FLIGHTS, invoke
 
 pytestmark = pytest.mark.promise("doctor-finds-settings")
@@ -32,3 +33,25 @@ def test_error_is_one_line_when_nobody_says_where_the_broker_is(
     result = invoke("doctor", FLIGHTS, "--application-id", "app")
     assert result.exit_code == 1
     assert "bootstrap.servers" in result.stderr
+
+
+@pytest.mark.promise("weak-settings-are-found")
+def test_client_settings_are_findings_when_they_weaken_a_connection(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_other(*_: object) -> list[Finding]:
+        return []
+
+    monkeypatch.setattr("airflow_kstreams.cli.commands.doctor.diagnose", no_other)
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "bootstrap.servers=kafka:1\nsecurity.protocol=SSL\nenable.ssl.certificate.verification=false\n"
+    )
+    weak = invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file))
+    assert weak.exit_code == 0
+    assert "warning, client settings: what to do: remove the setting" in " ".join(weak.stdout.split())
+    file.write_text("bootstrap.servers=kafka:1\nsecurity.protocol=SSL\n")
+    assert (
+        "what to do"
+        not in invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file)).stdout
+    )
