@@ -29,7 +29,7 @@ from airflow_kstreams.batch.ledger.run_search import LogSpan, details_in, read_d
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary, with_details
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, followers_group
 from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition
 
@@ -129,7 +129,7 @@ class FinishedRuns:
     ) -> None:
         self._cluster = cluster
         self._partition = TopicPartition(ProtocolTopics(application_id).ledger, 0)
-        self._group = f"{application_id}-finished-runs-{name}"
+        self._group = followers_group(application_id, name)
         self._from_start = from_start
         self._reader: ReaderPort | None = None
         self._cursor = 0

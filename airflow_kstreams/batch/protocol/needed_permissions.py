@@ -1,7 +1,8 @@
 """Lists the permissions that the Kafka user of an application needs: no more, and no less.
 
-Rule: with exactly these ACLs a run passes; without any one of them it fails and names that one. Tests hold
-both on a broker with an authorizer.
+Rule: each list is enough by itself for the work that it is for; without any one of its permissions some of
+that work fails and names what is missing, unless the list says what happens instead. Tests do all of the work
+with each list, and without each of its permissions, on a broker with an authorizer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from airflow_kstreams.streams.naming.permissions import (
     Resource,
     transactional_permission,
 )
-from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, catch_up_group
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, catch_up_group, followers_group
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import pattern_of, prefix_of
@@ -28,6 +29,7 @@ from airflow_kstreams.streams.topology.topology import has_dead_letters
 BROKERS_OWN = ("__consumer_offsets", "__transaction_state")
 _COPIED = "how far state is copied for more processors"
 _UNSEEN = "status does not show which are on their way"
+_NO_MORE = "runs go on with the processors that there are"
 
 
 def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
@@ -54,15 +56,16 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     own = ProtocolTopics(app)
     found += _owned(own.metadata, "metadata topic")
     found += _owned(own.ledger, "run ledger")
-    kept_locally = plan.changelogs if settings.state_dir else ()
     internal = internal_settings(plan)
-    found += [_settings(topic, kept_locally=topic in kept_locally) for topic in internal]
+    found += [
+        _settings(topic, changelog=topic in plan.changelogs, kept_locally=bool(settings.state_dir))
+        for topic in internal
+    ]
     letters = [settings.dead_letter_topic] if has_dead_letters(plan, settings) else []
     user_topics = dict.fromkeys([*plan.sources, *plan.outputs, *letters])
     found += [_limit(topic) for topic in user_topics if topic not in internal]
     if plan.changelogs:
-        without = "runs go on with the processors that there are"
-        found.append(_group(catch_up_group(app), _COPIED, Operation.READ, without))
+        found.append(_group(catch_up_group(app), _COPIED, Operation.READ, _NO_MORE))
     if settings.backfill_of:
         live, without = ProtocolTopics(settings.backfill_of).ledger, "a run warns that it may lack records"
         found.append(_topic(live, "where the live runs' interval began", Operation.READ, without))
@@ -75,13 +78,47 @@ def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     app = plan.application_id
     own = ProtocolTopics(app)
     return (
-        _topic(own.metadata, "state of the run under way", Operation.READ),
-        _topic(own.ledger, "finished runs", Operation.READ),
-        *(_topic(topic, "new records are counted", Operation.READ) for topic in plan.inputs),
-        *(_topic(topic, "committed offsets and ends", Operation.DESCRIBE) for topic in plan.intermediates),
-        _group(app, "committed offsets", Operation.DESCRIBE),
+        _topic(own.metadata, "the run under way: all but RunFinishedSensor", Operation.READ),
+        _topic(own.ledger, "finished runs: status and all sensors", Operation.READ),
+        *(
+            _topic(topic, "records, committed offsets: all but RunFinishedSensor", Operation.READ)
+            for topic in plan.inputs
+        ),
+        *(
+            _topic(topic, "committed offsets: status, StopOffsetsReachedSensor", Operation.DESCRIBE)
+            for topic in plan.intermediates
+        ),
+        _group(app, "committed offsets: all but RunFinishedSensor", Operation.DESCRIBE),
         *(_topic(topic, _COPIED, Operation.DESCRIBE, _UNSEEN) for topic in sorted(plan.changelogs)),
         *([_group(catch_up_group(app), _COPIED, Operation.DESCRIBE, _UNSEEN)] if plan.changelogs else []),
+    )
+
+
+def follow_permissions(application_id: str) -> tuple[Permission, ...]:
+    """Return the permissions of those that follow finished runs, under any name: ``FinishedRunsTrigger`` and
+    ``new_runs``.
+    """
+    return (
+        _topic(ProtocolTopics(application_id).ledger, "finished runs", Operation.READ),
+        Permission(
+            operation=Operation.READ,
+            resource=Resource.GROUP,
+            name=followers_group(application_id, ""),
+            prefixed=True,
+            reason="which runs a follower has seen",
+        ),
+    )
+
+
+def explore_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return the permissions for a sample of real input."""
+    own = {*plan.inputs, *plan.globals}
+    user_topics = dict.fromkeys([*plan.sources, *plan.outputs])
+    others = [topic for topic in user_topics if topic not in own and topic not in plan.repartition_topics]
+    return (
+        *(_topic(topic, "sampled", Operation.READ) for topic in plan.inputs),
+        *(_topic(topic, "global table, read whole", Operation.READ) for topic in plan.globals),
+        *(_topic(topic, "how many partitions it has", Operation.DESCRIBE) for topic in others),
     )
 
 
@@ -96,9 +133,20 @@ def state_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 
 
 def reset_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
-    """Return the permissions that a reset of an application needs besides :func:`run_permissions`."""
+    """Return the permissions for resets of an application; the user need not be that of the runs."""
+    app, own = plan.application_id, ProtocolTopics(plan.application_id)
     internal = [*plan.repartition_topics, *sorted(plan.changelogs)]
-    return tuple(_topic(topic, "deleted by a reset", Operation.DELETE) for topic in internal)
+    between = [topic for topic in plan.intermediates if topic not in plan.repartition_topics]
+    return (
+        *(_topic(topic, "input, whose offsets are set", Operation.READ) for topic in plan.inputs),
+        *(_topic(topic, "intermediate topic, whose offsets are set", Operation.READ) for topic in between),
+        *(_topic(topic, "output, whose writers are fenced", Operation.DESCRIBE) for topic in plan.outputs),
+        *(_topic(topic, "deleted by a reset", Operation.DELETE) for topic in internal),
+        *_owned(own.metadata, "metadata topic"),
+        *(_topic(own.ledger, "run ledger", each) for each in (Operation.READ, Operation.WRITE)),
+        _group(app, "committed offsets", Operation.READ),
+        transactional_permission(app, "fences tasks and coordinator"),
+    )
 
 
 def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
@@ -125,7 +173,7 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return the permissions for growing an application's topics; the user need not be that of the runs."""
     own = ProtocolTopics(plan.application_id)
     growing = [topic for topic in plan.sources if topic not in plan.repartition_topics]
-    others = [*plan.repartition_topics, *plan.outputs, *sorted(plan.changelogs)]
+    others = [*plan.repartition_topics, *plan.outputs, *plan.globals, *sorted(plan.changelogs)]
     return (
         _topic(own.ledger, "what state depends on", Operation.READ),
         _topic(own.metadata, "topology of the last run", Operation.READ),
@@ -136,39 +184,74 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 
 
 def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
-    """Return the permissions for copying state to new processors; the user need not be that of the runs.
+    """Return the permissions for copying state to new processors; the user need not be that of the runs."""
+    return (
+        *_copy_permissions(plan),
+        *(_topic(topic, "committed offsets", Operation.DESCRIBE) for topic in sorted(plan.sources)),
+        *(
+            _topic(topic, "given a partition for each new processor", Operation.ALTER)
+            for topic in sorted(plan.changelogs)
+        ),
+        _group(plan.application_id, "committed offsets", Operation.DESCRIBE),
+    )
 
-    To give up the expansion needs what runs need, too: no begin may take over keys meanwhile.
-    """
+
+def expand_abort_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return the permissions for giving up new processors; the user need not be that of the runs."""
     own = ProtocolTopics(plan.application_id)
-    group = catch_up_group(plan.application_id)
+    return (
+        *_copy_permissions(plan),
+        _topic(own.ledger, "fences a begin that would take them over", Operation.WRITE),
+        transactional_permission(plan.application_id, "fences a begin that would take them over"),
+    )
+
+
+def _copy_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    own, group = ProtocolTopics(plan.application_id), catch_up_group(plan.application_id)
     changelogs = {
         Operation.READ: "state that is copied",
         Operation.WRITE: "its copies",
-        Operation.ALTER: "given a partition for each new processor",
         Operation.DESCRIBE_CONFIGS: "how long deletions are there to be copied",
     }
     return (
         _topic(own.ledger, "processors that there are", Operation.READ),
         _topic(own.metadata, "topology of the last run", Operation.READ),
-        *(_topic(topic, "committed offsets", Operation.DESCRIBE) for topic in sorted(plan.sources)),
         *(_topic(topic, why, each) for topic in sorted(plan.changelogs) for each, why in changelogs.items()),
-        _group(plan.application_id, "committed offsets", Operation.DESCRIBE),
         _group(group, "how far state is copied", Operation.READ),
         transactional_permission(group, "transactions of the copies"),
     )
 
 
-def continuous_permissions(application_id: str) -> tuple[Permission, ...]:
-    """Return the permissions that continuous mode needs besides :func:`run_permissions`."""
+def continuous_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
+    """Return the permissions that continuous mode needs, and the batches before and after it."""
+    metadata = ProtocolTopics(plan.application_id).metadata
     return (
-        _topic(ProtocolTopics(application_id).metadata, "deleted when batch mode ends", Operation.DELETE),
+        *run_permissions(plan, settings),
+        _topic(metadata, "deleted when batch mode ends", Operation.DELETE),
     )
 
 
-def doctor_permissions() -> tuple[Permission, ...]:
-    """Return the permissions that ``airflow-kstreams doctor`` needs besides :func:`run_permissions`."""
+def doctor_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return the permissions that ``airflow-kstreams doctor`` needs for all checks; it writes nothing."""
+    app, own = plan.application_id, ProtocolTopics(plan.application_id)
+    sources = [topic for topic in plan.sources if topic not in plan.repartition_topics]
+    others = [
+        topic
+        for topic in dict.fromkeys(
+            [*plan.repartition_topics, *plan.outputs, *plan.globals, *sorted(plan.changelogs)]
+        )
+        if topic not in sources
+    ]
+    looked_at = [*sources, *others]
     return (
+        _topic(own.metadata, "metadata topic", Operation.READ),
+        _topic(own.ledger, "run ledger", Operation.READ),
+        *(_topic(topic, "where its keys are, once it has grown", Operation.READ) for topic in sources),
+        *(_topic(topic, "partitions and ends", Operation.DESCRIBE) for topic in others),
+        *(
+            _topic(topic, "its settings", Operation.DESCRIBE_CONFIGS)
+            for topic in [*looked_at, own.metadata, own.ledger]
+        ),
         *(
             _topic(topic, "offsets and transactions", each)
             for topic in BROKERS_OWN
@@ -177,6 +260,8 @@ def doctor_permissions() -> tuple[Permission, ...]:
         Permission(
             operation=Operation.DESCRIBE_CONFIGS, resource=Resource.CLUSTER, reason="settings of brokers"
         ),
+        _group(app, "committed offsets", Operation.DESCRIBE),
+        *([_group(catch_up_group(app), _COPIED, Operation.DESCRIBE)] if plan.changelogs else []),
     )
 
 
@@ -230,12 +315,14 @@ def _owned(topic: str, reason: str) -> list[Permission]:
     return [_topic(topic, reason, each) for each in (Operation.CREATE, Operation.READ, Operation.WRITE)]
 
 
-def _settings(topic: str, *, kept_locally: bool) -> Permission:
+def _settings(topic: str, *, changelog: bool, kept_locally: bool) -> Permission:
     reason = "whether its settings would lose records or their times"
     without = "begin does not check the settings of internal topics"
-    if kept_locally:
+    if changelog and kept_locally:
         reason += ", and whether local files of state.dir are still good"
         without += ", and stores are replayed from their changelogs"
+    if changelog:
+        without += f", and {_NO_MORE}"
     return _topic(topic, reason, Operation.DESCRIBE_CONFIGS, without)
 
 

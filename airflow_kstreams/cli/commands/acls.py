@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -44,9 +45,12 @@ class Purpose(StrEnum):
     REPLAY = "replay"
     EXPAND = "expand"
     EXPAND_PROCESSORS = "expand-processors"
+    EXPAND_ABORT = "expand-abort"
     DOCTOR = "doctor"
     STATE = "state"
     WATCH = "watch"
+    FOLLOW = "follow"
+    EXPLORE = "explore"
 
 
 def acls(  # noqa: PLR0913 - every parameter is an option
@@ -70,55 +74,103 @@ def acls(  # noqa: PLR0913 - every parameter is an option
 ) -> None:
     """List the ACLs that the Kafka user of an application needs, no more and no less.
 
-    Nothing is contacted. Pass the settings that the runs have: dead letters and state.dir need more. A user
-    who may read, write or delete a topic may also describe it, so that is not listed.
+    Each says which work it serves, and for what. Nothing is contacted. Pass the settings that the runs have:
+    dead letters and state.dir need more. A user who may read, write or delete a topic may also describe it,
+    so that is not listed.
     """
     if principal and ":" not in principal:
         raise ConfigError(f"--principal {principal!r} has no type", fix=f"write --principal User:{principal}")
     plan = load_topology(application, function).plan(application_id)
     settings = application_settings(application_id, setting)
-    needed = permissions(plan, settings, purposes or [Purpose.RUN])
+    lines = needed_lines(plan, settings, purposes or [Purpose.RUN])
     if output_format is ListFormat.COMMANDS:
+        needed = [line.permission for line in lines]
         for command in acl_commands(needed, principal=principal, bootstrap=bootstrap_server):
             say(command)
         return
-    show([_table(needed, application_id)])
+    show([_table(lines, application_id)])
 
 
-def permissions(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeededLine:
+    """One ACL, and the work that fails without it.
+
+    :param permission: the ACL; its reason is that of all the work.
+    :param serves: the purposes that need it.
+    """
+
+    permission: Permission
+    serves: tuple[Purpose, ...]
+
+    def including(self, other: NeededLine) -> NeededLine:
+        """Return this line for the work of another one, too, whose permission it includes."""
+        reasons = dict.fromkeys([*self.permission.reason.split("; "), *other.permission.reason.split("; ")])
+        without = ""
+        if self.permission.without and other.permission.without:
+            both = (self.permission.without, other.permission.without)
+            without = "; ".join(dict.fromkeys(each for text in both for each in text.split("; ")))
+        return NeededLine(
+            permission=replace(self.permission, reason="; ".join(reasons), without=without),
+            serves=tuple(each for each in Purpose if each in (*self.serves, *other.serves)),
+        )
+
+
+def needed_lines(
     plan: TopologyPlan, settings: ApplicationSettings, purposes: Sequence[Purpose]
-) -> list[Permission]:
-    """Return the permissions of the user, one entry per operation and resource, by resource."""
-    found: dict[tuple[object, ...], Permission] = {}
+) -> list[NeededLine]:
+    """Return the ACLs of a user, by resource: none that another one includes, and each with the work that
+    fails without it.
+    """
     makers = {
         Purpose.RUN: lambda: of.run_permissions(plan, settings),
-        Purpose.CONTINUOUS: lambda: of.continuous_permissions(plan.application_id),
+        Purpose.CONTINUOUS: lambda: of.continuous_permissions(plan, settings),
         Purpose.RESET: lambda: of.reset_permissions(plan),
         Purpose.REPLAY: lambda: of.replay_permissions(plan, settings),
         Purpose.EXPAND: lambda: of.expand_permissions(plan),
         Purpose.EXPAND_PROCESSORS: lambda: of.expand_processors_permissions(plan),
-        Purpose.DOCTOR: lambda: of.doctor_permissions(),
+        Purpose.EXPAND_ABORT: lambda: of.expand_abort_permissions(plan),
+        Purpose.DOCTOR: lambda: of.doctor_permissions(plan),
         Purpose.STATE: lambda: of.state_permissions(plan),
         Purpose.WATCH: lambda: of.watch_permissions(plan),
+        Purpose.FOLLOW: lambda: of.follow_permissions(plan.application_id),
+        Purpose.EXPLORE: lambda: of.explore_permissions(plan),
     }
+    found: dict[tuple[object, ...], NeededLine] = {}
     for purpose in dict.fromkeys(purposes):
-        for each in makers[purpose]():
-            found.setdefault((each.resource, each.name, each.prefixed, each.operation), each)
-    resources = list(dict.fromkeys(key[:3] for key in found))
-    return sorted(found.values(), key=lambda each: resources.index((each.resource, each.name, each.prefixed)))
+        for permission in makers[purpose]():
+            line = NeededLine(permission=permission, serves=(purpose,))
+            key = (permission.operation, *_resource(line))
+            found[key] = found[key].including(line) if key in found else line
+    wider = {
+        key: [one for one in found.values() if one is not line and one.permission.includes(line.permission)]
+        for key, line in found.items()
+    }
+    least = {key: line for key, line in found.items() if not wider[key]}
+    for key, line in found.items():
+        including = [each for each, one in least.items() if one.permission.includes(line.permission)]
+        # What two lines allow fails without neither of them.
+        if key not in least and len(including) == 1:
+            least[including[0]] = least[including[0]].including(line)
+    resources = list(dict.fromkeys(map(_resource, least.values())))
+    return sorted(least.values(), key=lambda line: resources.index(_resource(line)))
 
 
-def _table(needed: Sequence[Permission], application_id: str) -> Table:
+def _resource(line: NeededLine) -> tuple[object, ...]:
+    return line.permission.resource, line.permission.name, line.permission.prefixed
+
+
+def _table(lines: Sequence[NeededLine], application_id: str) -> Table:
     return Table(
         title=f"Permissions of {application_id}",
-        columns=("operation", "resource", "name", "for"),
-        rows=[
-            (
-                each.operation.value,
-                each.resource.value,
-                f"{each.name}*" if each.prefixed else each.name,
-                each.reason + (f" (optional: without it {each.without})" if each.without else ""),
-            )
-            for each in needed
-        ],
+        columns=("operation", "resource", "name", "serves", "for"),
+        rows=[(*_named(line.permission), ", ".join(line.serves), _why(line.permission)) for line in lines],
     )
+
+
+def _named(needed: Permission) -> tuple[str, str, str]:
+    name = f"{needed.name}*" if needed.prefixed else needed.name
+    return needed.operation.value, needed.resource.value, name
+
+
+def _why(needed: Permission) -> str:
+    return needed.reason + (f" (optional: without it {needed.without})" if needed.without else "")

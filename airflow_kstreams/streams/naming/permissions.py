@@ -72,6 +72,13 @@ class Permission:
         same = name.startswith(self.name) if self.prefixed else self.name in (name, "*")
         return self.resource is resource and same and self.operation.includes(operation)
 
+    def includes(self, other: Permission) -> bool:
+        """Return True if whoever has this permission needs the other one no more."""
+        whole = self.name == "*" and not self.prefixed
+        return self.covers(other.operation, other.resource, other.name) and (
+            whole or self.prefixed or not other.prefixed
+        )
+
     def __str__(self) -> str:
         """Return e.g. ``Read on topic orders``."""
         named = f" {self.name}" if self.name else ""

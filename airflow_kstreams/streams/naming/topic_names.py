@@ -110,6 +110,14 @@ def catch_up_group(application_id: str) -> str:
     return f"{application_id}-catchup"
 
 
+def followers_group(application_id: str, name: str) -> str:
+    """Return the consumer group whose offset is the cursor of a follower of finished runs.
+
+    :param name: name of the follower; empty for what the groups of all followers begin with.
+    """
+    return f"{application_id}-finished-runs-{name}"
+
+
 def catch_up_id(application_id: str, topic: str, source: int) -> str:
     """Return the transactional id under which the state of one source is copied.
 

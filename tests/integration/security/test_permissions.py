@@ -1,21 +1,16 @@
-"""The list of ACLs is complete (a run passes with it) and minimal (it fails without any one of them, and says
-which)."""
+"""Runs without some of their ACLs: what they say, and what an administrator does about it."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.needed_permissions import reset_permissions, run_permissions
-from airflow_kstreams.batch.reset.reset import ApplicationReset
-from airflow_kstreams.batch.reset.reset_plan import ResetRequest
+from airflow_kstreams.batch.protocol.needed_permissions import run_permissions
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission
-from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.servers.secured import SecuredBroker
 from tests.support.kafka.access_control import Acls
 from tests.support.kafka.in_process import Application
@@ -25,13 +20,6 @@ pytestmark = pytest.mark.promise("each-missing-acl-is-named")
 
 Allow = Callable[[Iterable[Permission]], None]
 DEAD_LETTERS = {"deserialization.exception.handler": "dead-letter"}
-APP = "APP"
-
-
-def stateless(app: str) -> Topology:
-    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
-    builder.stream(f"in-{app}").map_values(lambda number: -number).send_to(f"out-{app}")
-    return builder.build()
 
 
 def stateful(app: str) -> Topology:
@@ -49,13 +37,6 @@ def stateful(app: str) -> Topology:
     )
     sums.to_stream().send_to(f"out-{app}", key_serde=serdes.string(), value_serde=serdes.json(int))
     return builder.build()
-
-
-def needed(topology: Callable[[str], Topology], app: str, **settings: str) -> tuple[Permission, ...]:
-    checked = ApplicationSettings.parse(
-        app, {name.replace("_", "."): each for name, each in settings.items()}
-    )
-    return run_permissions(topology(app).plan(app), checked)
 
 
 @pytest.fixture
@@ -98,30 +79,6 @@ def two_runs(application: Application, produce: Callable[..., None]) -> None:
         application.run(f"run-{run}")
 
 
-@pytest.mark.parametrize("topology", [stateless, stateful])
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-def test_runs_pass_when_the_user_has_exactly_the_listed_permissions(
-    make: Callable[..., Application],
-    allow: Allow,
-    produce: Callable[..., None],
-    consume_all: Callable[..., list[Any]],
-    topology: Callable[[str], Topology],
-    guarantee: str,
-) -> None:
-    application = make(topology, processing_guarantee=guarantee)
-    allow(permissions_of(application))
-
-    two_runs(application, produce)
-
-    last = [row.json() for row in consume_all(f"out-{application.application_id}")][-2:]
-    assert sorted(last) == ([-4, -3] if topology is stateless else [4, 6])
-    assert len(consume_all(f"{application.application_id}-dead-letter")) == 2
-
-
-ALL = needed(stateful, APP, deserialization_exception_handler="dead-letter")
-EACH = [each for each in ALL if not each.without]
-
-
 def test_runs_pass_and_say_what_is_not_checked_when_optional_permissions_are_missing(
     make: Callable[..., Application],
     allow: Allow,
@@ -138,38 +95,6 @@ def test_runs_pass_and_say_what_is_not_checked_when_optional_permissions_are_mis
 
     assert "the settings of internal topics are not checked" in caplog.text
     assert f"needs the permission {optional[0].operation} on topic" in caplog.text
-
-
-@pytest.mark.parametrize("missing", EACH, ids=map(str, EACH))
-def test_run_fails_and_names_the_permission_when_it_alone_is_missing(
-    make: Callable[..., Application],
-    allow: Allow,
-    produce: Callable[..., None],
-    missing: Permission,
-) -> None:
-    application = make(stateful)
-    missing = dataclasses.replace(missing, name=missing.name.replace(APP, application.application_id))
-    listed = permissions_of(application)
-    assert missing in listed
-    allow(each for each in listed if each != missing)
-
-    with pytest.raises(AccessDeniedError) as refused:
-        two_runs(application, produce)
-
-    error = refused.value
-    named = error.permission
-    assert (named.operation, named.resource, named.name, named.prefixed) == (
-        missing.operation,
-        missing.resource,
-        missing.name,
-        missing.prefixed,
-    )
-    assert f"User:carol needs the permission {missing}" in error.cause
-    assert (
-        f"--allow-principal User:carol --operation {missing.operation} --{missing.resource} {missing.name}"
-        in (error.fix)
-    )
-    assert not error.is_retriable
 
 
 @pytest.mark.remedy("errors.AccessDeniedError.__init__")
@@ -203,44 +128,3 @@ def test_runs_pass_when_an_administrator_runs_each_command_that_is_printed(
 
     application.run("run-1", (0, len(listed)))
     assert sorted(row.json() for row in consume_all(f"out-{app}")) == [1, 2]
-
-
-def reset(application: Application) -> None:
-    app = application.application_id
-    request = ResetRequest(
-        application_id=app, input_topics=(f"in-{app}",), intermediate_topics=(f"middle-{app}",)
-    )
-    with ApplicationReset(application.cluster, request) as tool:
-        tool.run()
-
-
-def with_reset(application: Application) -> list[Permission]:
-    plan = application.topology.plan(application.application_id)
-    listed = {(each.operation, each.resource, each.name): each for each in permissions_of(application)}
-    for each in reset_permissions(plan):
-        listed.setdefault((each.operation, each.resource, each.name), each)
-    return list(listed.values())
-
-
-def test_reset_passes_and_needs_each_of_them_when_the_user_has_exactly_the_listed_permissions(
-    make: Callable[..., Application],
-    allow: Allow,
-    produce: Callable[..., None],
-    consume_all: Callable[..., list[Any]],
-) -> None:
-    application = make(stateful)
-    allow(permissions_of(application))
-    two_runs(application, produce)
-    (missing,) = [each for each in with_reset(application) if each not in permissions_of(application)]
-
-    with pytest.raises(AccessDeniedError) as refused:
-        reset(application)
-
-    assert refused.value.permission.operation is missing.operation
-    assert refused.value.permission.name == missing.name == f"{application.application_id}-sums-changelog"
-    allow([missing])
-    reset(application)
-    before = len(consume_all(f"out-{application.application_id}"))
-    application.run("run-3")
-    again = [row.json() for row in consume_all(f"out-{application.application_id}")][before:]
-    assert sorted(again)[-2:] == [4, 6], "everything was processed again from the beginning"

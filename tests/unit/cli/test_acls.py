@@ -68,7 +68,7 @@ RUN = {
 def test_list_names_each_operation_once_when_runs_are_asked_for(application: str) -> None:
     result = acls(application)
     assert rows(result) == RUN
-    assert result.stdout.splitlines()[2].split() == ["operation", "resource", "name", "for"]
+    assert result.stdout.splitlines()[2].split() == ["operation", "resource", "name", "serves", "for"]
 
 
 def test_list_follows_the_settings_when_dead_letters_and_local_state_are_on(application: str) -> None:
@@ -94,6 +94,16 @@ def test_list_has_the_ledger_of_the_live_application_when_runs_are_a_backfills(a
 def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> None:
     more = rows(acls(application, "--for", "run", "--for", "reset")) - RUN
     assert more == {("Delete", "topic", "letters-counts-changelog")}
+    assert rows(acls(application, "--for", "reset")) == {
+        *(("Read", "topic", name) for name in ("words", "checked-words")),
+        ("Describe", "topic", "letter-counts"),
+        ("Delete", "topic", "letters-letters-repartition"),
+        ("Delete", "topic", "letters-counts-changelog"),
+        *((each, "topic", "letters-metadata") for each in ("Create", "Read", "Write")),
+        *((each, "topic", "letters-runs") for each in ("Read", "Write")),
+        ("Read", "group", "letters"),
+        ("Write", "transactional-id", "letters-*"),
+    }
     watching = rows(acls(application, "--for", "watch"))
     assert watching == {
         ("Read", "topic", "letters-metadata"),
@@ -145,8 +155,37 @@ def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> No
         ("Read", "group", "letters-catchup"),
         ("Write", "transactional-id", "letters-catchup-*"),
     }
-    assert rows(acls(application, "--for", "continuous")) == {("Delete", "topic", "letters-metadata")}
+    assert rows(acls(application, "--for", "expand-abort")) == {
+        ("Read", "topic", "letters-metadata"),
+        *((each, "topic", "letters-runs") for each in ("Read", "Write")),
+        *((each, "topic", "letters-counts-changelog") for each in ("Read", "Write", "DescribeConfigs")),
+        ("Read", "group", "letters-catchup"),
+        ("Write", "transactional-id", "letters-*"),
+    }
+    assert rows(acls(application, "--for", "follow")) == {
+        ("Read", "topic", "letters-runs"),
+        ("Read", "group", "letters-finished-runs-*"),
+    }
+    assert rows(acls(application, "--for", "explore")) == {
+        ("Read", "topic", "words"),
+        *(("Describe", "topic", name) for name in ("checked-words", "letter-counts")),
+    }
+    assert rows(acls(application, "--for", "continuous")) - RUN == {("Delete", "topic", "letters-metadata")}
     assert ("DescribeConfigs", "cluster") in {row[:2] for row in rows(acls(application, "--for", "doctor"))}
+
+
+@pytest.mark.promise("each-acl-serves-what-it-says")
+def test_line_says_all_that_it_serves_when_it_includes_another_one(application: str) -> None:
+    # Who may read the group may describe it; that some work goes on without it does not help the other.
+    both = acls(application, "--for", "watch", "--for", "run", "--for", "expand-processors")
+    lines = [line.split() for line in both.stdout.splitlines()]
+    of_group = [line for line in lines if line[1:3] == ["group", "letters"]]
+    assert [line[0] for line in of_group] == ["Read"]
+    assert "run, expand-processors, watch" in " ".join(of_group[0])
+    assert [line[0] for line in lines if line[1:3] == ["group", "letters-catchup"]] == ["Read"]
+    text = " ".join(both.stdout.split())
+    assert "committed offsets: all but RunFinishedSensor" in text
+    assert rows(both) >= RUN
 
 
 def test_commands_give_the_same_permissions_when_printed(application: str) -> None:
