@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
 
 import msgspec
 import pytest
@@ -34,57 +33,11 @@ from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.bounded_process import outcome_of
+from tests.support.fuzzing.poison import HOLE, PARTS, changed_json, poisoned
 from tests.support.kafka.ledger_history import APP, LEDGER, LedgerHistory
 from tests.support.kafka.metadata_log import a_slice, log_of, second_run
 
 pytestmark = pytest.mark.promise("own-topics-can-be-poisoned")
-
-#: JSON that a program may write in the place of any part.
-PARTS = (
-    *("null", "true", "-1", "0.5", "1e999", "NaN", "-9223372036854775809", "9223372036854775807"),
-    *("1000000000000", "9" * 5_000, '""', '"\\ud800"', '"x-y"', '"0"', "[]", "{}", '{"0":1000000000}'),
-    *('[1000000000,[1000000000],"linear"]', "[" * 50_000, '{"a-0":-5}', '{"a":{"b":1}}', '["in",1,2,3]'),
-)
-BYTES = (b"", b"\xff\xfe", b"0", b"1", b"-1", b"9" * 5_000, b"999999999999999999", b"done", b"[]", b"\x00")
-_HOLE = "\x00hole"
-
-
-def changed_json(data: bytes, random: Random) -> bytes:
-    """Return JSON with another part at some place."""
-    whole = json.loads(data)
-    at: Any = whole
-    while True:
-        places = [*at] if isinstance(at, dict) else [*range(len(at))]
-        if not places:
-            return random.choice(PARTS).encode()
-        place = random.choice(places)
-        if not isinstance(at[place], dict | list) or not at[place] or random.random() < 0.3:
-            break
-        at = at[place]
-    at[place] = _HOLE
-    return json.dumps(whole).replace(json.dumps(_HOLE), random.choice(PARTS)).encode()
-
-
-def changed(data: bytes | None, random: Random) -> bytes | None:
-    """Return other bytes."""
-    if data and data[:1] in (b"{", b"[") and random.random() < 0.8:
-        return changed_json(data, random)
-    return random.choice((None, *BYTES)) if random.random() < 0.7 else (data or b"")[: random.randrange(9)]
-
-
-def poisoned(record: MetadataRecord, random: Random) -> MetadataRecord:
-    """Return a record with a change at one place."""
-    headers = list(record.headers or ())
-    what = random.choice(("value", "value", "key", "header", "header") if headers else ("value", "key"))
-    if what == "value":
-        return record._replace(value=changed(record.value, random))
-    if what == "key":
-        return record._replace(key=changed(record.key, random) or b"")
-    place = random.randrange(len(headers))
-    name, value = headers[place]
-    other = changed(value, random)
-    headers[place : place + 1] = [] if other is None else [(name, other)]
-    return record._replace(headers=headers)
 
 
 def only_ours(read: Callable[[], object]) -> bool:
@@ -229,8 +182,8 @@ def test_hostile_records_take_no_more_memory_or_time_than_their_size() -> None:
         for name in ("partitions", "tasks", "intermediate_starts", "groups", "topic_ids"):
             for part in (*PARTS, "{" + ",".join(wide) + "}"):
                 plan = json.loads(msgspec.json.encode(slice_.plan))
-                plan[name] = _HOLE
-                data = json.dumps(plan).replace(json.dumps(_HOLE), part).encode()
+                plan[name] = HOLE
+                data = json.dumps(plan).replace(json.dumps(HOLE), part).encode()
                 first, later = second_run()
                 marker = later[-1]
                 headers = [

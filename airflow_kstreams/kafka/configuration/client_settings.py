@@ -71,6 +71,7 @@ def check_client_settings(
     """
     (allowed or AllowedSettings.of_environment()).check(config)
     checked = sealed({name: _as_text(name, value) for name, value in sealed(config).items()})
+    _refuse_unencodable(checked)
     _refuse_java(checked)
     registry_settings(checked)
     of_kafka = without_registry(checked)
@@ -98,6 +99,19 @@ def _check_name(name: str) -> None:
             f"{name!r} is an application setting, found among the client settings",
             fix="move it to the application settings",
         )
+
+
+def _refuse_unencodable(config: Mapping[str, str]) -> None:
+    """Refuse text that is no UTF-8, which JSON can hold: the client library ends the process at it."""
+    for name, value in config.items():
+        for what, text in (("name", name), ("value", value)):
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise ConfigError(
+                    f"the {what} of client setting {name!r} holds half a character, as in \\ud800 in JSON",
+                    fix="write whole characters",
+                ) from None
 
 
 def _refuse_java(config: Mapping[str, str]) -> None:

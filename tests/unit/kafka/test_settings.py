@@ -124,3 +124,11 @@ def test_cluster_survives_pickling_and_hides_secrets_when_shown() -> None:
     assert "canary" not in repr(cluster)
     assert repr(copy) == repr(cluster)
     assert copy.bootstrap == "127.0.0.1:1"
+
+
+@pytest.mark.remedy("client_settings._refuse_unencodable")
+@pytest.mark.parametrize("setting", [{"client.id": "a\ud800"}, {"client.id\ud800": "a"}])
+def test_setting_is_refused_when_the_client_library_would_end_the_process(setting: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="half a character"):
+        check_client_settings({"bootstrap.servers": "kafka:9092", **setting})
+    assert check_client_settings({"bootstrap.servers": "kafka:9092", "client.id": "a\U0001f600"})

@@ -1,0 +1,42 @@
+"""Whatever others write at one of the product's entries is refused by an error of ours, taken or left out; it
+ends no process, holds none up, and fills no memory. ``dev/fuzz`` feeds the entries for as long as one likes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+import pytest
+from rich import print as rich_print
+
+from dev.commands.fuzz_command import table_of
+from tests.support.fuzzing.entries import ENTRIES
+from tests.support.fuzzing.lane import DEADLINE_SECONDS, Fed, feed_all
+
+PROOF_SECONDS = 600.0
+
+
+def test_cases_of_every_entry_do_no_harm() -> None:
+    fed = feed_all(ENTRIES, "slice", seconds=0.0, at_a_time_seconds=0.5)
+    assert {name: each.fault for name, each in fed.items() if each.fault} == {}
+    assert all(each.outcomes.total() for each in fed.values())
+
+
+@pytest.mark.prove
+def test_ten_minutes_of_every_entry_do_no_harm(capsys: pytest.CaptureFixture[str]) -> None:
+    seed, shown = secrets.token_hex(4), 0
+
+    def progress(fed: Mapping[str, Fed]) -> None:
+        nonlocal shown
+        shown += 1
+        if shown % 20 == 0:
+            with capsys.disabled():
+                print(f"\n{sum(each.outcomes.total() for each in fed.values()):,} cases", end="", flush=True)
+
+    fed = feed_all(ENTRIES, seed, seconds=PROOF_SECONDS, at_a_time_seconds=3.0, progress=progress)
+    with capsys.disabled():
+        print(f"\ndev/fuzz --seed {seed}")
+        rich_print(table_of(fed))
+    assert {name: each.fault for name, each in fed.items() if each.fault} == {}
+    assert max(each.slowest_seconds for each in fed.values()) < DEADLINE_SECONDS
