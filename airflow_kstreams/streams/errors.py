@@ -47,6 +47,8 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.naming import permissions
 from airflow_kstreams.streams.printable import printable, printable_lines
 
+#: Codes of a KafkaClientError for records that cannot be unpacked, or unpack to more than a look may take.
+UNREADABLE = frozenset({"_BAD_COMPRESSION", "LOOK_MEMORY"})
 #: Beginning of a line that carries an error, :meth:`KStreamsError.to_dict` in JSON, to another process.
 ERROR_MARKER = "KSTREAMS-ERROR "
 

@@ -18,9 +18,12 @@ from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, Res
 from airflow_kstreams.batch.reset.scenario import KeptOffsets, Logs, spans_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.bounded_read import BoundedRead
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import UNREADABLE, ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes, last_of
+
+log = package_log(__name__)
 
 #: Offsets before the accepted one in which its record before it is looked for.
 _LOOKED_AT = 100
@@ -103,14 +106,24 @@ def _last_records(
     spans: Mapping[TopicPartition, KeptOffsets],
 ) -> dict[TopicPartition, LastRecord]:
     """Return the records before the offsets at which reading goes on, by which a log that is truncated later
-    and grows again is known. Where none is near, it is not known.
+    and grows again is known. Where none is near, it is not known, nor where it cannot be read: an acceptance
+    leads past a batch that cannot be unpacked.
     """
     stable = session.admin.end_offsets(after, isolation="read_committed")
     looked_at = {tp: (max(spans[tp].start, at - _LOOKED_AT), min(at, stable[tp])) for tp, at in after.items()}
     found: dict[TopicPartition, LastRecord] = {}
     with session.reading:
-        for fetched in BoundedRead(session.reader, looked_at, clock=session.clock):
-            found |= {tp: last_of(records[-1]) for tp, records in fetched.items() if records}
+        for tp, span in looked_at.items():
+            try:
+                for fetched in BoundedRead(session.reader, {tp: span}, clock=session.clock):
+                    if records := fetched.get(tp):
+                        found[tp] = last_of(records[-1])
+            except KafkaClientError as error:
+                if error.code not in UNREADABLE:
+                    raise
+                found.pop(tp, None)
+                session.reader.assign({})
+                log.info("the record before %s@%d is not known: %s", tp, after[tp], error.cause)
     return found
 
 
