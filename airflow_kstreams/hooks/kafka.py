@@ -62,15 +62,18 @@ class KafkaHook(BaseHook):
             mask_secret(secret)
         return checked_settings(settings, conn_id=self.kafka_conn_id)
 
-    def cluster(self, settings: ApplicationSettings | None = None) -> KafkaCluster:
+    def cluster(self, settings: ApplicationSettings | None = None, *, in_child: bool = False) -> KafkaCluster:
         """Return the cluster, without contacting it.
 
         :param settings: the application's settings; ``client.timeout.ms`` bounds each request.
+        :param in_child: whether to read records in a process of its own, whose memory is bounded.
         :raises ConfigError: as :meth:`client_config`.
         """
         from airflow_kstreams.kafka.cluster import KafkaCluster
 
-        return KafkaCluster(self.client_config(), settings=settings, allowed=allowed_settings())
+        return KafkaCluster(
+            self.client_config(), settings=settings, allowed=allowed_settings(), in_child=in_child
+        )
 
     def get_conn(self) -> KafkaCluster:
         """Return the cluster."""
@@ -173,7 +176,7 @@ async def client_config_of(conn_id: str) -> dict[str, str]:
 
 
 def cluster_of(config: Mapping[str, str]) -> KafkaCluster:
-    """Return the cluster that client settings name, without contacting it."""
+    """Return the cluster that client settings name, to look at it, without contacting it."""
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
-    return KafkaCluster(config, allowed=allowed_settings())
+    return KafkaCluster(config, allowed=allowed_settings(), in_child=True)

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from airflow_kstreams.kafka.listener import ListenerFinding
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.streams.naming.permissions import Permission
+from airflow_kstreams.streams.ports import TopicPartition
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -251,10 +252,33 @@ def unreadable_batch(
         f"damaged, or unpacks to more than the {limit} bytes of receive.message.max.bytes: "
         f"{_one_line(error.str())}",
         fix="no retry helps: if the batch may be as large, raise receive.message.max.bytes in the client "
-        "settings to three times its size, and run it again; else give up its records, and have reading go "
-        f"on behind them: airflow-kstreams reset --application-id ... "
+        "settings to three times its size, and run it again; else give up its records, with those before it "
+        f"that no run has committed, and have reading go on behind them: airflow-kstreams reset --application-id ... "
         f"--accept {topic}:{number} --to-offset OFFSET",
         code=error.name(),
+    )
+
+
+def too_much_unpacked(
+    places: str, first: TopicPartition | None, *, limit: int, variable: str, detail: str
+) -> KafkaClientError:
+    """Build the error for records that unpack to more than a look may take.
+
+    :param places: the partitions that were read, each with the offset that comes next.
+    :param first: the first of them.
+    :param limit: bytes that one fetch of a look may take.
+    :param variable: the environment variable that sets them.
+    :param detail: what the process that read has come to.
+    """
+    accepted = "TOPIC:PARTITION" if first is None else f"{first.topic}:{first.partition}"
+    return KafkaClientError(
+        f"{places}: what was fetched there unpacks to more than the {limit} bytes that a look may take: "
+        f"{detail}",
+        fix=f"no retry helps: raise {variable} where this process runs to four times the size that it "
+        "unpacks to, and run it again; else give up its records, with those before it that no run has "
+        "committed, and have reading go on behind them: "
+        f"airflow-kstreams reset --application-id ... --accept {accepted} --to-offset OFFSET",
+        code="LOOK_MEMORY",
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.kafka.admin import ClusterAdmin
+from airflow_kstreams.kafka.child_reader import ChildReader, look_memory_bytes
 from airflow_kstreams.kafka.configuration.client_settings import check_client_settings, without_registry
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.kafka.configuration.secrets import redact
@@ -27,10 +28,12 @@ class KafkaCluster:
     :param allowed: allowed settings that run code; those that the environment allows unless given.
     :param look_ms: bound of all requests of its readers and admin clients together, from now on, for a
         cluster that is only read; None for no bound.
+    :param in_child: whether its readers fetch in a process of their own, whose memory is bounded: for a look
+        at topics that others may write, in a process that has more to do.
     :raises ConfigError: a client setting is missing, unknown, owned by the engine or malformed.
     """
 
-    __slots__ = ("_client_config", "_time")
+    __slots__ = ("_client_config", "_memory_bytes", "_time")
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class KafkaCluster:
         settings: ApplicationSettings | None = None,
         allowed: AllowedSettings | None = None,
         look_ms: int | None = None,
+        in_child: bool = False,
     ) -> None:
         self._client_config = without_registry(check_client_settings(client_config, allowed=allowed))
         self._time = RequestTime(
@@ -46,6 +50,7 @@ class KafkaCluster:
             request_ms=settings.client_timeout_ms if settings else SETTINGS["client.timeout.ms"].default,
             look_ms=look_ms,
         )
+        self._memory_bytes = look_memory_bytes() if in_child else None
 
     def __repr__(self) -> str:
         return f"KafkaCluster({redact(self._client_config)!r})"
@@ -57,6 +62,14 @@ class KafkaCluster:
 
     def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
         """Make a reader."""
+        if self._memory_bytes is not None:
+            return ChildReader(
+                self._client_config,
+                group_id=group_id,
+                isolation=isolation,
+                request_time=self._time,
+                memory_bytes=self._memory_bytes,
+            )
         return BoundedReader(
             self._client_config, group_id=group_id, isolation=isolation, request_time=self._time
         )

@@ -28,9 +28,9 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from confluent_kafka import Message
 
@@ -197,6 +197,18 @@ class RequestTime:
         self._end = None if look_ms is None else monotonic() + look_ms / 1000
         #: Bound of one request, in seconds.
         self.request_seconds = request_ms / 1000
+
+    def to_list(self) -> list[float | None]:
+        """Return it for another process of this machine, whose monotonic clock is the same."""
+        return [self.request_seconds, self._look_ms, self._end]
+
+    @classmethod
+    def from_list(cls, bootstrap: str, parts: Sequence[Any]) -> Self:
+        """Make it from :meth:`to_list`."""
+        request_seconds, look_ms, end = parts
+        made = cls(bootstrap, request_ms=round(request_seconds * 1000), look_ms=look_ms)
+        made._end = end
+        return made
 
     @property
     def request_ms(self) -> int:

@@ -130,9 +130,20 @@ class BoundedReader:
         """Return this reader's group in the client's own form, for a transaction that commits its offsets."""
         return guarded("naming the group", self._bootstrap, self._consumer.consumer_group_metadata)
 
+    def connect(self) -> None:
+        """Connect to the cluster, unless it is connected.
+
+        :raises KStreamsError: it does not answer, or refuses the settings.
+        """
+        if not self._connected:
+            await_connection(
+                self._consumer, self._events, config=self._config, timeout_seconds=self._time.left()
+            )
+            self._connected = True
+
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions, each from its offset; replaces what was assigned before."""
-        self._connect()
+        self.connect()
         # The client would remember what was paused, and never fetch it when it is assigned again.
         if self._paused:
             self.resume(tuple(self._paused))
@@ -192,7 +203,7 @@ class BoundedReader:
         asked = list(partitions)
         if not asked:
             return {}
-        self._connect()
+        self.connect()
         result: dict[TopicPartition, CommittedOffset] = {}
         for portion in partition_portions(asked):
             result |= self._committed(portion)
@@ -214,7 +225,7 @@ class BoundedReader:
         """Commit outside any transaction and wait for the broker, portion after portion."""
         if not offsets:
             return
-        self._connect()
+        self.connect()
         for portion in portions(offsets):
             self._commit(portion)
 
@@ -287,13 +298,6 @@ class BoundedReader:
         refused = self._refused(self._events.group_error, what)
         if refused is not None:
             raise refused
-
-    def _connect(self) -> None:
-        if not self._connected:
-            await_connection(
-                self._consumer, self._events, config=self._config, timeout_seconds=self._time.left()
-            )
-            self._connected = True
 
     def _ends_among(self, messages: Sequence[ClientMessage]) -> dict[TopicPartition, int]:
         ends: dict[TopicPartition, int] = {}

@@ -192,8 +192,8 @@ def test_the_members_of_a_group_are_asked_for_by_another_process(
 def test_a_process_lives_whose_child_the_library_ends(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aborting = partial(_instead, "import os; os.abort()", subprocess.run)
-    monkeypatch.setattr(subprocess, "run", aborting)
+    aborting = partial(_instead, "import os; os.abort()", subprocess.Popen)
+    monkeypatch.setattr(subprocess, "Popen", aborting)
     with (
         closing(_impatient(application.bootstrap).admin()) as admin,
         pytest.raises(KafkaClientError, match="the process that asked ended with code -6") as caught,

@@ -32,7 +32,6 @@ _WRITERS = {
     # Texts of several lines whose names are printable, or whose error is.
     "echo": {"cli/shared_options.py:say", "cli/commands/describe.py:describe", "cli/app.py:invoke"},
     "stdout.write": {
-        "kafka/group_description.py:_main",  # JSON
         "spark/driver/application.py:main",  # finished_text
         "streams/topology/loader.py:main",  # JSON
     },

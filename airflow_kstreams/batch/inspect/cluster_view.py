@@ -2,10 +2,11 @@
 
 A view is used in rounds. In a round it asks once for the ends of all topics that the last round looked at, in
 two requests however many sensors wait, and reads a topic again only if its end has moved. Records of input
-topics that an application has not processed are counted once, from the offset at which the last round
-stopped. The content that a round has read is kept for the next; topics that a whole round did not look at are
-forgotten, and their clients are closed. So a view costs one consumer, one admin client, and one consumer more
-for each application whose progress is followed (:meth:`ClusterView.group`).
+topics that an application has not processed are fetched only where offsets alone do not decide, and counted
+once, from the offset at which the last round stopped. The content that a round has read is kept for the next;
+topics that a whole round did not look at are forgotten, and their clients are closed. So a view costs one
+consumer, one admin client, and one consumer more for each application whose progress is followed
+(:meth:`ClusterView.group`).
 """
 
 from __future__ import annotations
@@ -200,6 +201,14 @@ class ClusterView:
             return None
         topics = self._shared_admin().topic_names()
         return None if has_topics(application_id, topics) else ids_alike(application_id, topics)
+
+    def offsets_left(
+        self, partitions: Collection[TopicPartition], processed: Mapping[TopicPartition, int]
+    ) -> int:
+        """Return the number of offsets from the processed ones to the last stable ones, which no number of
+        new records exceeds: transaction markers, aborted and compacted records take offsets, too.
+        """
+        return sum(max(0, end - processed.get(tp, 0)) for tp, end in self._ends_of(partitions).items())
 
     def new_records(
         self,

@@ -114,9 +114,12 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         """Return the new records' counts once there are enough of them."""
         ledger, held, partitions = _inputs_seen(view, self.application_id, self.topics)
         processed = self._processed(view, ledger, held, partitions)
+        due = {} if held is not None else self._due(ledger, view.now_ms())
+        enough_offsets = view.offsets_left(partitions, processed) >= self.min_records
+        if not (due or enough_offsets or self.older_than_ms is not None):
+            return None  # each record takes an offset
         found = view.new_records(self.application_id, partitions, processed, at_most=self.min_records)
         now_ms = view.now_ms()
-        due = {} if held is not None else self._due(ledger, now_ms)
         oldest_ms = now_ms if found.oldest_ms is None else found.oldest_ms
         if not (due or self._enough(found, now_ms)):
             return None

@@ -57,7 +57,7 @@ def doctor(
     config = client_config(bootstrap_server, config_file) or {}
     plan = topology.plan(application_id)
     findings = diagnose(
-        KafkaCluster(config, settings=settings),
+        KafkaCluster(config, settings=settings, in_child=True),
         Subject(
             plan=plan,
             settings=settings,

@@ -102,7 +102,8 @@ def status(
     look_ms = round(timeout * 1000)
     # Half of it for each request: so a broker that never answers differs from one that answers late.
     settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
-    found = read_status(cluster(bootstrap_server, config_file, settings, look_ms=look_ms), application_id)
+    kafka = cluster(bootstrap_server, config_file, settings, look_ms=look_ms, in_child=True)
+    found = read_status(kafka, application_id)
     show(
         _tables(found, runs), notes=[f"{found.application_id}-metadata:", *found.metadata] if records else ()
     )

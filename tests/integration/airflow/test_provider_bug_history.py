@@ -77,7 +77,7 @@ def calls(kafka: str, monkeypatch: pytest.MonkeyPatch, connections: Callable[...
     watch = ClusterWatch(lambda: cluster)
     monkeypatch.setattr(condition, "watch_of", lambda *_: watch)
     monkeypatch.setattr(finished_run_watch, "cluster_of", lambda _: cluster)
-    monkeypatch.setattr(KafkaHook, "cluster", lambda *_: cluster)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: cluster)
     yield noted
     for thread in threading.enumerate():
         if thread.name == "kstreams-watch":

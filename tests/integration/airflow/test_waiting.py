@@ -100,7 +100,7 @@ def test_sensor_is_tried_again_when_an_error_may_pass(
     application.run("one")
     cluster = FaultyCluster(application.cluster, Failing())
     watch = ClusterWatch(lambda: cluster)
-    monkeypatch.setattr(KafkaHook, "cluster", lambda *_: cluster)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: cluster)
     monkeypatch.setattr(condition, "watch_of", lambda *_: watch)
 
     outcome = run_dag(f"wait_again_{mode}", {"application_id": application.application_id, "run_id": "one"})

@@ -129,7 +129,7 @@ def test_number_is_refused_when_it_is_negative() -> None:
 def test_log_shows_the_last_renewal_of_the_lease_when_a_sensor_waits(
     scene: ResetScene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ahead_hours: int
 ) -> None:
-    monkeypatch.setattr(KafkaHook, "cluster", lambda self: scene.kafka)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: scene.kafka)
     scene.send("a")
     driver = Coordinator(
         scene.kafka, scene.checked, clock=WaitingClock(scene.clock, ahead_ms=ahead_hours * 3_600_000)

@@ -192,7 +192,7 @@ def test_operator_remembers_its_run_when_it_is_executed(
     _publish(application)
     slice_ = application.begin("one")
     application.tasks(slice_)
-    monkeypatch.setattr(KafkaHook, "cluster", lambda *_: _cluster(application))
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: _cluster(application))
     operator = _operator(FinishRunOperator)
     context = Context(ti=_Attempt(), dag_run=_DagRun())  # type: ignore[typeddict-item]
 

@@ -43,7 +43,7 @@ def scene(parked_before: ParkingScene, monkeypatch: pytest.MonkeyPatch) -> Parki
     scene = parked_before
     watch = ClusterWatch(lambda: scene.kafka)
     monkeypatch.setattr(condition, "watch_of", lambda *_: watch)
-    monkeypatch.setattr(KafkaHook, "cluster", lambda *_: scene.kafka)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: scene.kafka)
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
     scene.down = {"bad"}
     scene.send("a")

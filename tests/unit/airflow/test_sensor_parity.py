@@ -87,7 +87,7 @@ def application(faults: Failing, monkeypatch: pytest.MonkeyPatch) -> Application
     kafka.create_topic("stored", partitions=1)
     watch = ClusterWatch(lambda: FaultyCluster(kafka, faults))
     monkeypatch.setattr(condition, "watch_of", lambda *_: watch)
-    monkeypatch.setattr(KafkaHook, "cluster", lambda *_: FaultyCluster(kafka, faults))
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: FaultyCluster(kafka, faults))
     extra = {"bootstrap.servers": "h:1"}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
     return Application(on=kafka, clock=kafka.clock, application_id="app", topology=_topology())

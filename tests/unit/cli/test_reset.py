@@ -253,7 +253,8 @@ def test_status_bounds_every_request_and_all_together_by_the_time_for_looking(
 ) -> None:
     bounds: list[tuple[int, int]] = []
 
-    def made(config: object, settings: ApplicationSettings, look_ms: int) -> object:
+    def made(config: object, settings: ApplicationSettings, look_ms: int, in_child: bool) -> object:
+        assert in_child
         bounds.append((settings.client_timeout_ms, look_ms))
         return scene.kafka
 

@@ -155,6 +155,24 @@ def test_new_records_are_counted_as_a_reader_sees_them_when_transactions_commit_
     assert seen["records_per_topic"] == {"orders": 3}
 
 
+@pytest.mark.promise("looks-are-bounded")
+def test_no_record_is_fetched_when_offsets_alone_decide(
+    kafka: InMemoryKafka, application: Application, publish: Callable[..., None]
+) -> None:
+    publish(6)
+    application.run("one")
+    publish(4)
+    counting = Counting()
+    with ClusterView(FaultyCluster(kafka, counting)) as view:
+        RunFinished(application_id="app").evaluate(view)
+        view.facts("app")
+        logs = counting.calls["reader.assign"]
+        assert NewData(application_id="app", min_records=7).evaluate(view) is None
+        assert counting.calls["reader.assign"] == logs
+        assert NewData(application_id="app", min_records=4).evaluate(view) is not None
+        assert counting.calls["reader.assign"] > logs
+
+
 def test_one_old_record_is_enough_when_it_has_waited_long_enough(
     kafka: InMemoryKafka, application: Application, publish: Callable[..., None]
 ) -> None:
@@ -252,7 +270,7 @@ def test_counting_goes_on_where_it_stopped_when_a_view_is_used_again(
 def test_nothing_is_counted_twice_when_a_topic_is_made_anew(
     kafka: InMemoryKafka, publish: Callable[..., None]
 ) -> None:
-    wanted = NewData(application_id="app", topics=("orders",), min_records=5)
+    wanted = NewData(application_id="app", topics=("orders",), min_records=5, older_than_ms=10**15)
     with ClusterView(kafka) as view:
         publish(4)
         assert wanted.evaluate(view) is None
