@@ -253,8 +253,8 @@ def unreadable_batch(
         f"{_one_line(error.str())}",
         fix="no retry helps: if the batch may be as large, raise receive.message.max.bytes in the client "
         "settings to three times its size, and run it again; else give up its records, with those before it "
-        f"that no run has committed, and have reading go on behind them: airflow-kstreams reset --application-id ... "
-        f"--accept {topic}:{number} --to-offset OFFSET",
+        f"that no run has committed, and have reading go on behind them: airflow-kstreams reset "
+        f"--application-id ... --accept {topic}:{number} --to-offset OFFSET",
         code=error.name(),
     )
 
