@@ -121,12 +121,12 @@ class _Polled(msgspec.Struct, array_like=True):
     ends: list[tuple[str, int, int]]
 
 
-class _Answer(msgspec.Struct):
+class _ReaderAnswer(msgspec.Struct):
     polled: _Polled | None = None
     error: dict[str, Any] | None = None
 
 
-_ANSWERS = msgpack_decoder(_Answer)
+_ANSWERS = msgpack_decoder(_ReaderAnswer)
 
 
 class ChildReader:

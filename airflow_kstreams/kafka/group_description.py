@@ -30,12 +30,12 @@ _MARGIN_SECONDS = 10.0
 _CHILD = "airflow_kstreams.kafka.group_description"
 
 
-class _Answer(msgspec.Struct):
+class _GroupAnswer(msgspec.Struct):
     members: list[GroupMember] = []
     error: tuple[int, str, bool] | None = None
 
 
-_ANSWERS = msgpack_decoder(_Answer)
+_ANSWERS = msgpack_decoder(_GroupAnswer)
 
 
 def members_of(group_id: str, client_config: Mapping[str, str], *, seconds: float) -> tuple[GroupMember, ...]:
@@ -62,7 +62,7 @@ def _error(code: int, text: str, retriable: bool = True) -> KafkaException:
     return KafkaException(KafkaError(code, text, retriable=retriable))
 
 
-def _answer(group_id: str, client_config: Mapping[str, str], seconds: float) -> _Answer:
+def _answer(group_id: str, client_config: Mapping[str, str], seconds: float) -> _GroupAnswer:
     client = AdminClient({**with_callback(client_config), "log_level": "0"})
     (future,) = client.describe_consumer_groups([group_id], request_timeout=seconds).values()
     found: list[Any] = []
@@ -72,11 +72,11 @@ def _answer(group_id: str, client_config: Mapping[str, str], seconds: float) -> 
             GroupMember(member_id=one.member_id, client_id=one.client_id, host=one.host)
             for one in found[0].members
         ]
-        return _Answer(members=members)
+        return _GroupAnswer(members=members)
     error = kafka_error_of(failed)
     if error is None:
         raise failed
-    return _Answer(error=(error.code(), error.str(), error.retriable()))
+    return _GroupAnswer(error=(error.code(), error.str(), error.retriable()))
 
 
 if __name__ == "__main__":

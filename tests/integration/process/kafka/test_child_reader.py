@@ -141,6 +141,7 @@ def test_children_end_with_their_readers_and_asking_for_offsets_needs_none(
     assert not child.is_running()
 
 
+@pytest.mark.remedy("child_reader.ChildReader._ended")
 def test_a_child_that_another_ends_is_told_with_its_signal(
     send: Callable[..., str], cluster: Callable[..., KafkaCluster]
 ) -> None:
@@ -152,6 +153,9 @@ def test_a_child_that_another_ends_is_told_with_its_signal(
         ) as killed:
             reader.poll(max_records=1, timeout_seconds=1)
         assert killed.value.is_retriable
+        assert killed.value.fix.startswith("run it again; ")
+        reader.assign({IN: 0})
+        assert reader.poll(max_records=1, timeout_seconds=10).records
 
 
 @pytest.mark.remedy("child_reader.look_memory_bytes")
