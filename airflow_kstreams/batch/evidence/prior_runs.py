@@ -21,7 +21,7 @@ took records under offsets that had been given before; the run would skip them.
 
 Where retention or a person deleted the record nothing can be compared, and where compaction may have removed
 it its absence says nothing. Records of a message format without epochs and offsets that another tool
-committed are not compared.
+committed are not compared, nor is a batch that cannot be unpacked, which an operator had reading go past.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
-from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.errors import UNREADABLE, KafkaClientError
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes, last_of
 
+log = package_log(__name__)
 #: Records of one fetch; a span holds one record, unless the log is another one.
 _FETCH_RECORDS = 100
 
@@ -383,7 +385,9 @@ def find_other_records(
 def _read(
     admin: AdminPort, reader: ReaderPort, spans: Spans, *, clock: Clock
 ) -> dict[TopicPartition, list[LastRecord]]:
-    """Return the records in each span, without the partitions whose span was deleted meanwhile."""
+    """Return the records in each span, without the partitions whose span was deleted meanwhile, or cannot be
+    read.
+    """
     while True:
         found: dict[TopicPartition, list[LastRecord]] = {tp: [] for tp in spans}
         try:
@@ -391,12 +395,26 @@ def _read(
                 for tp, records in fetched.items():
                     found[tp] += map(last_of, records)
         except KafkaClientError as error:
+            if error.code in UNREADABLE:
+                return _readable(admin, reader, spans, error, clock=clock)
             left = _still_there(admin, spans) if error.code in POSITION_LOST else spans
             if len(left) == len(spans):
                 raise
             spans = left
         else:
             return found
+
+
+def _readable(
+    admin: AdminPort, reader: ReaderPort, spans: Spans, error: KafkaClientError, *, clock: Clock
+) -> dict[TopicPartition, list[LastRecord]]:
+    """Read partition after partition, and leave out those whose records cannot be unpacked."""
+    reader.assign({})
+    if len(spans) > 1:
+        each = (_read(admin, reader, {tp: span}, clock=clock) for tp, span in spans.items())
+        return {tp: records for found in each for tp, records in found.items()}
+    log.warning("whether its log is the one that runs have read is not known: %s", error.cause)
+    return {}
 
 
 def _still_there(admin: AdminPort, spans: Spans) -> Spans:
