@@ -1,4 +1,4 @@
-"""Puts the pages together: one per area, the settings, the errors, Java's names, and the index."""
+"""Puts the pages together: one per area, the settings, the errors, Java's names, licenses, and the index."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dev.reference_pages.areas import AREAS, Area, area_of
 from dev.reference_pages.entries import Entries
 from dev.reference_pages.errors_page import error_entries
 from dev.reference_pages.java_page import java_entries, java_neighbours
+from dev.reference_pages.licenses_page import package_licenses
 from dev.reference_pages.markup import Markup, Place, slug
 from dev.reference_pages.public_api import (
     ERRORS,
@@ -37,6 +38,7 @@ FOLDER = ROOT / "docs" / "reference"
 _BLANK_LINES = re.compile(r"\n{3,}")
 _TEMPLATES = Path(__file__).parent / "templates"
 _INDEX, _SETTINGS, _ERRORS, _JAVA = "README.md", "settings.md", "errors.md", "from-java.md"
+_LICENSES = "licenses.md"
 
 
 class Reference:
@@ -66,6 +68,7 @@ class Reference:
         pages[_SETTINGS] = self._settings_page()
         pages[_ERRORS] = self._errors_page()
         pages[_JAVA] = self._rendered("java.md.j2", entries=java_entries(), neighbours=java_neighbours())
+        pages[_LICENSES] = self._rendered("licenses.md.j2", packages=package_licenses())
         contents = {
             area.page: [Markup(self._places, _INDEX).link(name.path) for name in shown[area.page]]
             for area in areas

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from dev.commands import jar_checksums
+from dev.reference_pages.licenses_page import PackageLicense, package_licenses
 from tests.support.airflow.python_environment import ROOT
 
 _LOCK = (ROOT / "dev" / "requirements.lock").read_text(encoding="utf-8")
@@ -87,3 +88,23 @@ def test_every_folder_of_jars_that_setup_fetches_has_sums() -> None:
         line.partition("  ")[2].partition("/")[0] for line in jar_checksums.SUMS.read_text().splitlines()
     }
     assert listed == folders
+
+
+def test_all_brings_no_package_that_asks_for_the_users_own_code() -> None:
+    found = package_licenses()
+    assert {"apache-airflow", "confluent-kafka", "pyspark", "rocksdict"} <= {each.name for each in found}
+    assert not [each for each in found if not each.permissive]
+
+
+@pytest.mark.parametrize(
+    ("stated", "permissive"),
+    [
+        ("MIT", True),
+        ("MIT OR GPL-2.0-or-later", True),
+        ("BSD-3-Clause AND (MIT OR GPL-2.0-only)", False),
+        ("GNU General Public License (GPL)", False),
+        ("", False),
+    ],
+)
+def test_license_is_permissive_if_one_choice_is(stated: str, permissive: bool) -> None:
+    assert PackageLicense(name="some", license=stated).permissive is permissive
