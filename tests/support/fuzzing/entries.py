@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -51,7 +52,7 @@ def _reading() -> Topology:
     return builder.build()
 
 
-def _record(random: Random, *, with_headers: bool) -> Outcome:
+def _record(random: Random, _: Path, *, with_headers: bool) -> Outcome:
     clock = ManualClock(now_ms=_NOW_MS)
     kafka = InMemoryKafka(clock=clock)
     for topic in ("in", "numbers", "mid", "out", "app-dead-letter"):
@@ -127,7 +128,7 @@ def _registry(random: Random, _: Path) -> Outcome:
     return "taken"
 
 
-def _own_topic(random: Random, topic: str) -> Outcome:
+def _own_topic(random: Random, _: Path, *, topic: str) -> Outcome:
     scene = ResetScene()
     scene.send("a", "b")
     scene.run("first")
@@ -309,11 +310,11 @@ def _topic_name(random: Random, _: Path) -> Outcome:
 
 #: Name -> the entry.
 ENTRIES: Mapping[str, Feed] = {
-    "input record": lambda random, _: _record(random, with_headers=False),
-    "header": lambda random, _: _record(random, with_headers=True),
+    "input record": partial(_record, with_headers=False),
+    "header": partial(_record, with_headers=True),
     "registry answer": _registry,
-    "metadata": lambda random, _: _own_topic(random, METADATA),
-    "ledger": lambda random, _: _own_topic(random, LEDGER),
+    "metadata": partial(_own_topic, topic=METADATA),
+    "ledger": partial(_own_topic, topic=LEDGER),
     "connection": _connection,
     "settings file": _settings_file,
     "state folder": _state_folder,

@@ -7,17 +7,15 @@ its first fault.
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import resource
-import select
-import signal
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -34,6 +32,10 @@ Feed = Callable[[Random, Path], Outcome]
 DEADLINE_SECONDS = 30.0
 #: Memory that cases may take beyond what the process has at its beginning.
 MORE_BYTES = 1024 * 1024 * 1024
+
+#: Forked from a server that runs no thread: one forked from here could wait for a thread that it has not got.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["tests.support.fuzzing.entries"])
 
 
 @dataclass(slots=True)
@@ -92,41 +94,33 @@ def feed_one(feed: Feed, seed: str) -> Outcome:
 
 
 def _in_process(name: str, feed: Feed, seed: str, fed: Fed, seconds: float) -> None:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        os.setpgid(0, 0)
-        with suppress(BaseException), os.fdopen(writing, "w", buffering=1) as pipe:
-            _feed_on(feed, f"{name}.{seed}", lambda *said: print(json.dumps(said), file=pipe), seconds)
-        os._exit(0)
-    os.close(writing)
-    begun, open_case, rest = time.monotonic(), "", b""
-    while select.select([reading], [], [], DEADLINE_SECONDS)[0]:
-        data = os.read(reading, 65_536)
-        if not data:
+    reading, writing = _PROCESSES.Pipe(duplex=False)
+    child = _PROCESSES.Process(target=_feed_on, args=(feed, f"{name}.{seed}", writing, seconds))
+    child.start()
+    writing.close()
+    begun, open_case = time.monotonic(), ""
+    while reading.poll(DEADLINE_SECONDS):
+        try:
+            case, outcome, fault = reading.recv()
+        except EOFError:
             break
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            case, outcome, fault = json.loads(line)
-            if outcome == "begun":
-                begun, open_case = time.monotonic(), case
-                continue
-            open_case = ""
-            fed.slowest_seconds = max(fed.slowest_seconds, time.monotonic() - begun)
-            fed.outcomes[outcome] += 1
-            fed.fault = f"{case}: {fault}" if fault else ""
+        if outcome == "begun":
+            begun, open_case = time.monotonic(), case
+            continue
+        open_case = ""
+        fed.slowest_seconds = max(fed.slowest_seconds, time.monotonic() - begun)
+        fed.outcomes[outcome] += 1
+        fed.fault = f"{case}: {fault}" if fault else ""
     else:
         fed.fault = f"{open_case}: takes more than {DEADLINE_SECONDS:.0f} s"
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-    os.close(reading)
-    _, status = os.waitpid(child, 0)
+        child.kill()
+    reading.close()
+    child.join()
     if open_case and not fed.fault:
-        fed.fault = f"{open_case}: its process ended with status {status}"
+        fed.fault = f"{open_case}: its process ended with status {child.exitcode}"
 
 
-def _feed_on(feed: Feed, seed: str, say: Callable[[str, str, str], None], seconds: float) -> None:
+def _feed_on(feed: Feed, seed: str, pipe: Connection, seconds: float) -> None:
     # What the product logs of hostile input is not what is looked at.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
@@ -137,10 +131,10 @@ def _feed_on(feed: Feed, seed: str, say: Callable[[str, str, str], None], second
     until, number = time.monotonic() + seconds, 0
     while number == 0 or time.monotonic() < until:
         case = f"{seed}.{number}"
-        say(case, "begun", "")
+        pipe.send((case, "begun", ""))
         try:
-            say(case, feed_one(feed, case), "")
+            pipe.send((case, feed_one(feed, case), ""))
         except BaseException:
-            say(case, "harm", traceback.format_exc()[-6_000:])
+            pipe.send((case, "harm", traceback.format_exc()[-6_000:]))
             return
         number += 1

@@ -553,8 +553,8 @@ def test_line_is_taken_out_with_a_warning(scene: Scene, others: tuple[Line, ...]
     scene.run(counted("a"), counted("b"))
     scene.send("a")
     scene.send("b")
-    (warning, *_) = scene.run(*others).warnings
-    assert "app-a-count-changelog holds state (count of a)" in warning
+    warnings = scene.run(*others).warnings
+    assert any("app-a-count-changelog holds state (count of a)" in each for each in warnings)
     assert scene.out("a-out") == [1]
     scene.send("a")
     assert not any("app-a-count-changelog" in each for each in scene.run(*others).warnings), "said once"
