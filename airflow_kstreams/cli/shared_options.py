@@ -110,13 +110,13 @@ def cluster(
     settings: ApplicationSettings | None = None,
     *,
     look_ms: int | None = None,
-    in_child: bool = False,
+    in_child: bool = True,
 ) -> KafkaCluster:
     """Return the cluster that options or environment name, without contacting it.
 
     :param settings: settings of the application, see ``KafkaCluster``.
     :param look_ms: largest time of all requests together, in milliseconds, see ``KafkaCluster``.
-    :param in_child: whether the command only looks, see ``KafkaCluster``.
+    :param in_child: False for a command that copies records, see ``KafkaCluster``.
     :raises ConfigError: a file cannot be read, as for :func:`client_config`, or no broker is named.
     """
     from airflow_kstreams.kafka.cluster import KafkaCluster

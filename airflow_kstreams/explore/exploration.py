@@ -98,7 +98,7 @@ def _cluster(bootstrap: str | Mapping[str, object], settings: ApplicationSetting
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
-    return KafkaCluster(config, settings=settings)
+    return KafkaCluster(config, settings=settings, in_child=True)
 
 
 def stored_state(

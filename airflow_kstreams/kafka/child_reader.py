@@ -1,7 +1,7 @@
 """Reads in a process of its own whose memory is bounded.
 
 The client unpacks a batch of gzip, snappy or lz4 whatever it unpacks to, so who writes a topic chooses how
-much memory its reader takes. Rule: a look at topics (a sensor, a trigger, a command that only shows) fetches
+much memory its reader takes. Rule: a look at topics (a sensor, a trigger, a command that copies none) fetches
 in a child, which may take :data:`MEMORY_VARIABLE` bytes more than it has when it is connected. Where that is
 not enough the client ends the child, and the look gets an error that names the place and the limit. The
 process that looks holds one poll's records: no more than the child could.

@@ -86,7 +86,7 @@ def list_letters(
     """
     selection = _selection(where, None)
     topic = DeadLetterTopic(
-        cluster(bootstrap_server, config_file, in_child=True), _settings(application_id, dead_letter_topic)
+        cluster(bootstrap_server, config_file), _settings(application_id, dead_letter_topic)
     )
     found = topic.survey(selection, newest=limit)
     show(_survey_tables(found), notes=_survey_notes(found, selection))
@@ -123,7 +123,7 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
     """
     partition, offset = _place(place)
     topic = DeadLetterTopic(
-        cluster(bootstrap_server, config_file, in_child=True), _settings(application_id, dead_letter_topic)
+        cluster(bootstrap_server, config_file), _settings(application_id, dead_letter_topic)
     )
     for seen in topic.letters_at(partition, offset):
         facts = seen.facts(values=values)

@@ -133,7 +133,7 @@ def processors(  # noqa: PLR0913 - every parameter is an option
     May be ended and repeated: it goes on where it was.
     """
     settings = application_settings(application_id, setting)
-    found = cluster(bootstrap_server, config_file, settings)
+    found = cluster(bootstrap_server, config_file, settings, in_child=False)
     options = CatchUpOptions(rate=rate, parallel=parallel, follow=not no_wait)
     with ProcessorExpansion(found, settings, subtopology=subtopology, count=to) as tool:
         plan = tool.plan()

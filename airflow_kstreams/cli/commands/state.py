@@ -68,7 +68,7 @@ def state(  # noqa: PLR0913 - every parameter is an option
     the changelog is read, nothing is written, and no Spark is needed.
     """
     topology = load_topology(application, function)
-    kafka = cluster(bootstrap_server, config_file, application_settings(application_id, None), in_child=True)
+    kafka = cluster(bootstrap_server, config_file, application_settings(application_id, None))
     as_json = output_format is StateFormat.JSON
     with StoredState(kafka, topology, application_id, store, progress=_Progress().show) as read:
         entries = _entries(read, key, hexadecimal=hexadecimal)

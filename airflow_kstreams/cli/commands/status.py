@@ -102,7 +102,7 @@ def status(
     look_ms = round(timeout * 1000)
     # Half of it for each request: so a broker that never answers differs from one that answers late.
     settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
-    kafka = cluster(bootstrap_server, config_file, settings, look_ms=look_ms, in_child=True)
+    kafka = cluster(bootstrap_server, config_file, settings, look_ms=look_ms)
     found = read_status(kafka, application_id)
     show(
         _tables(found, runs), notes=[f"{found.application_id}-metadata:", *found.metadata] if records else ()
