@@ -52,7 +52,7 @@ def _reading() -> Topology:
     return builder.build()
 
 
-def _record(random: Random, _: Path, *, with_headers: bool) -> Outcome:
+def _record(random: Random, folder: Path, *, with_headers: bool) -> Outcome:
     clock = ManualClock(now_ms=_NOW_MS)
     kafka = InMemoryKafka(clock=clock)
     for topic in ("in", "numbers", "mid", "out", "app-dead-letter"):
@@ -128,7 +128,7 @@ def _registry(random: Random, _: Path) -> Outcome:
     return "taken"
 
 
-def _own_topic(random: Random, _: Path, *, topic: str) -> Outcome:
+def _own_topic(random: Random, folder: Path, *, topic: str) -> Outcome:
     scene = ResetScene()
     scene.send("a", "b")
     scene.run("first")
