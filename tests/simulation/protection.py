@@ -23,7 +23,7 @@ class Protection:
     :param name: what it says.
     :param section: of DESIGN.md.
     :param off: switches it off.
-    :param first: the seed to begin with: where seeds that miss it are rare, one that did.
+    :param first: the seed to begin with: where seeds that miss it are rare or wait long, one that did soon.
     :param seeds: among so many some seed must miss it.
     :param concerns: whether it stands behind anything in a seed; the others need not be run.
     :param scene: the test that misses it where seeds do not: another protection covers what they draw.

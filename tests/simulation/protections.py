@@ -464,7 +464,7 @@ PROTECTIONS: dict[str, Protection] = {
         Protection(name="one transactional id per task", section="5.1", off=_id_per_attempt),
         Protection(name="offsets are read after fencing", section="5.2", off=_offsets_before_the_fence),
         Protection(name="state is dropped on abort", section="5.5", off=_state_survives_an_abort),
-        Protection(name="idle tasks notify", section="4", off=_idle_tasks_are_silent),
+        Protection(name="idle tasks notify", section="4", off=_idle_tasks_are_silent, first=5),
         Protection(
             name="freeze the high watermark",
             section="4",
@@ -516,7 +516,7 @@ PROTECTIONS: dict[str, Protection] = {
             section="4 start",
             off=_starts_at_the_beginning,
         ),
-        Protection(name="stop offsets are not read", section="4 stop", off=_one_past_the_stop),
+        Protection(name="stop offsets are not read", section="4 stop", off=_one_past_the_stop, first=5),
         Protection(name="resume at the committed offset", section="5.2", off=_attempts_begin_at_the_start),
         Protection(name="every partition in a commit", section="5.4", off=_one_partition_is_left_out),
         Protection(name="marker and summary together", section="4 finish", off=_marker_before_summary),
