@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from airflow_kstreams.kafka.configuration.secrets import sealed
 from airflow_kstreams.streams.plan import msgpack_decoder
 from airflow_kstreams.streams.printable import package_log
 
@@ -116,7 +117,7 @@ class ChildProcess:
         stream = self._process.stdin
         if stream is None or stream.closed:
             raise EOFError
-        data = msgspec.msgpack.encode(message)
+        data = msgspec.msgpack.encode(message, enc_hook=_plain)
         stream.write(_LENGTH.pack(len(data)))
         stream.write(data)
         stream.flush()
@@ -154,6 +155,13 @@ class ChildProcess:
         return ChildEndedError(code, next((line.strip() for line in reversed(lines) if line.strip()), ""))
 
 
+def _plain(value: object) -> str:
+    """Return a text without its class: a :class:`Secret` is one again in the child."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"{type(value).__name__} is no plain data")
+
+
 class Parent:
     """The parent, seen by its child. What others in the child write to stdout goes to stderr."""
 
@@ -172,6 +180,8 @@ class Parent:
         _LOG.propagate = False
         _LOG.addHandler(self._lines)
         while (message := self._next()) is not None:
+            if "client_config" in message:
+                message["client_config"] = sealed(message["client_config"])
             yield message
 
     def answer(self, message: Any) -> None:

@@ -9,14 +9,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
+from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from confluent_kafka import Producer
 
 from airflow_kstreams.kafka import child_reader
+from airflow_kstreams.kafka.child_process import ChildProcess
 from airflow_kstreams.kafka.child_reader import MEMORY_VARIABLE
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.kafka.configuration.client_settings import check_client_settings
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
@@ -60,7 +64,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., KafkaCluster]:
 
     def made(bootstrap: str, memory_bytes: int = 64 * 2**20) -> KafkaCluster:
         monkeypatch.setenv(MEMORY_VARIABLE, str(memory_bytes))
-        client = {"bootstrap.servers": bootstrap, "log_level": "0"}
+        # A text of a class of its own, as each secret is.
+        client = {"bootstrap.servers": bootstrap, "log_level": "0", "ssl.key.password": "secret"}
         return KafkaCluster(client, settings=ApplicationSettings.parse("app"), in_child=True)
 
     return made
@@ -176,3 +181,19 @@ def test_memory_that_no_look_can_do_with_is_refused(text: str, monkeypatch: pyte
     monkeypatch.setenv(MEMORY_VARIABLE, refused.value.fix.split("set it to ")[1].split(",")[0])
     look()
     assert child_reader.look_memory_bytes() == int(os.environ[MEMORY_VARIABLE])
+
+
+def test_a_secret_reaches_the_child_and_is_one_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "asked_child.py").write_text(
+        "from airflow_kstreams.kafka.child_process import Parent\n"
+        "parent = Parent()\n"
+        "for asked in parent.messages():\n"
+        "    config = asked['client_config']\n"
+        "    parent.answer([repr(config), config['sasl.password'] + '!'])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    config = check_client_settings({"bootstrap.servers": "host:9092", "sasl.password": "well-hidden"})
+    with closing(ChildProcess("asked_child")) as child:
+        shown, used = child.ask({"client_config": config}, msgspec.msgpack.decode, seconds=30)
+    assert "well-hidden" not in shown
+    assert used == "well-hidden!"
