@@ -125,10 +125,9 @@ def find_foreign_progress(
             text = f"{tp}: its committed offset is {at}, but {under_way}"
         else:
             continue
-        log_end = admin.end_offsets([tp], isolation="read_committed")[tp]
         if beyond:
             losses.append(drop_slice(text, slice_.plan.topology.application_id))
-        elif log_end < start:
+        elif (log_end := admin.end_offsets([tp], isolation="read_committed")[tp]) < start:
             losses.append(
                 cut_before_slice(
                     tp, application_id=slice_.plan.topology.application_id, log_end=log_end, text=text

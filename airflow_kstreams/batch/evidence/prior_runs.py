@@ -34,19 +34,17 @@ from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import Acceptance
 from airflow_kstreams.batch.ledger.past_runs import TopicLeft
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, rewritten
-from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds
+from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds, where_readable
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
-from airflow_kstreams.streams.errors import UNREADABLE, KafkaClientError
+from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
-from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes, last_of
 
-log = package_log(__name__)
 #: Records of one fetch; a span holds one record, unless the log is another one.
 _FETCH_RECORDS = 100
 
@@ -371,7 +369,7 @@ def find_other_records(
     """
     known = {tp: of for tp, of in sorted(last.items()) if of.known and of.offset >= logs[tp][0]}
     spans = {tp: (of.offset, min(committed[tp], logs[tp][1])) for tp, of in known.items()}
-    found = _read(admin, reader, spans, clock=clock)
+    found = where_readable(reader, spans, lambda some: _read(admin, reader, some, clock=clock))
     compacted = _compacted(admin, {tp.topic for tp, records in found.items() if not records})
     losses: list[Loss] = []
     for tp, records in found.items():
@@ -385,9 +383,7 @@ def find_other_records(
 def _read(
     admin: AdminPort, reader: ReaderPort, spans: Spans, *, clock: Clock
 ) -> dict[TopicPartition, list[LastRecord]]:
-    """Return the records in each span, without the partitions whose span was deleted meanwhile, or cannot be
-    read.
-    """
+    """Return the records in each span, without the partitions whose span was deleted meanwhile."""
     while True:
         found: dict[TopicPartition, list[LastRecord]] = {tp: [] for tp in spans}
         try:
@@ -395,26 +391,12 @@ def _read(
                 for tp, records in fetched.items():
                     found[tp] += map(last_of, records)
         except KafkaClientError as error:
-            if error.code in UNREADABLE:
-                return _readable(admin, reader, spans, error, clock=clock)
             left = _still_there(admin, spans) if error.code in POSITION_LOST else spans
             if len(left) == len(spans):
                 raise
             spans = left
         else:
             return found
-
-
-def _readable(
-    admin: AdminPort, reader: ReaderPort, spans: Spans, error: KafkaClientError, *, clock: Clock
-) -> dict[TopicPartition, list[LastRecord]]:
-    """Read partition after partition, and leave out those whose records cannot be unpacked."""
-    reader.assign({})
-    if len(spans) > 1:
-        each = (_read(admin, reader, {tp: span}, clock=clock) for tp, span in spans.items())
-        return {tp: records for found in each for tp, records in found.items()}
-    log.warning("whether its log is the one that runs have read is not known: %s", error.cause)
-    return {}
 
 
 def _still_there(admin: AdminPort, spans: Spans) -> Spans:

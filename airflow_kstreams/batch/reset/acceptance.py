@@ -13,17 +13,15 @@ from collections.abc import Iterable, Mapping
 
 from airflow_kstreams.batch.ledger.facts import Acceptance
 from airflow_kstreams.batch.ledger.writes import LedgerChange
+from airflow_kstreams.batch.protocol.logs.log_read import where_readable
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest, Survey
 from airflow_kstreams.batch.reset.scenario import KeptOffsets, Logs, spans_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.streams.bounded_read import BoundedRead
-from airflow_kstreams.streams.errors import UNREADABLE, ConfigError, KafkaClientError
+from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
+from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes, last_of
-
-log = package_log(__name__)
 
 #: Offsets before the accepted one in which its record before it is looked for.
 _LOOKED_AT = 100
@@ -111,20 +109,15 @@ def _last_records(
     """
     stable = session.admin.end_offsets(after, isolation="read_committed")
     looked_at = {tp: (max(spans[tp].start, at - _LOOKED_AT), min(at, stable[tp])) for tp, at in after.items()}
-    found: dict[TopicPartition, LastRecord] = {}
+
+    def last_in(spans: Spans) -> dict[TopicPartition, LastRecord]:
+        found: dict[TopicPartition, LastRecord] = {}
+        for fetched in BoundedRead(session.reader, spans, clock=session.clock):
+            found |= {tp: last_of(records[-1]) for tp, records in fetched.items() if records}
+        return found
+
     with session.reading:
-        for tp, span in looked_at.items():
-            try:
-                for fetched in BoundedRead(session.reader, {tp: span}, clock=session.clock):
-                    if records := fetched.get(tp):
-                        found[tp] = last_of(records[-1])
-            except KafkaClientError as error:
-                if error.code not in UNREADABLE:
-                    raise
-                found.pop(tp, None)
-                session.reader.assign({})
-                log.info("the record before %s@%d is not known: %s", tp, after[tp], error.cause)
-    return found
+        return where_readable(session.reader, looked_at, last_in)
 
 
 def _times(tp: TopicPartition, at: int, seen: Survey, *, log_end: int) -> PartitionTimes:

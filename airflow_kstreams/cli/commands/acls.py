@@ -141,14 +141,14 @@ def needed_lines(
             line = NeededLine(permission=permission, serves=(purpose,))
             key = (permission.operation, *_resource(line))
             found[key] = found[key].including(line) if key in found else line
-    wider = {
-        key: [one for one in found.values() if one is not line and one.permission.includes(line.permission)]
+    least = {
+        key: line
         for key, line in found.items()
+        if not any(one is not line and one.permission.includes(line.permission) for one in found.values())
     }
-    least = {key: line for key, line in found.items() if not wider[key]}
     for key, line in found.items():
         including = [each for each, one in least.items() if one.permission.includes(line.permission)]
-        # What two lines allow fails without neither of them.
+        # Work that two lines allow goes on without either of them.
         if key not in least and len(including) == 1:
             least[including[0]] = least[including[0]].including(line)
     resources = list(dict.fromkeys(map(_resource, least.values())))

@@ -63,9 +63,9 @@ def masked(config: Mapping[str, str]) -> tuple[dict[str, str], str]:
 
     :param config: client settings by librdkafka's names.
     """
-    mask = secrets.token_bytes(len(json.dumps(config).encode()))
-    half = _under(mask, json.dumps(config).encode())
-    return {_MASKED: b64encode(half).decode()}, b64encode(mask).decode()
+    data = json.dumps(config).encode()
+    mask = secrets.token_bytes(len(data))
+    return {_MASKED: b64encode(_under(mask, data)).decode()}, b64encode(mask).decode()
 
 
 def scratch_folder(group: int) -> Path | None:

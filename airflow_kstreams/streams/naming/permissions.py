@@ -73,7 +73,7 @@ class Permission:
         return self.resource is resource and same and self.operation.includes(operation)
 
     def includes(self, other: Permission) -> bool:
-        """Return True if whoever has this permission needs the other one no more."""
+        """Return True if this permission allows all that the other one allows."""
         whole = self.name == "*" and not self.prefixed
         return self.covers(other.operation, other.resource, other.name) and (
             whole or self.prefixed or not other.prefixed

@@ -10,7 +10,7 @@ The order depends on the arguments alone: the same topology is always the same p
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -110,10 +110,9 @@ class _Ordering:
         gain = 0
         for neighbours in (self._above, self._below):
             ours = sorted(self._index[vertex] for vertex in neighbours[left])
-            theirs = [self._index[vertex] for vertex in neighbours[right]]
-            for place in theirs:
-                gain += len(ours) - bisect_right(ours, place)
-                gain -= sum(1 for other in ours if other < place)
+            for vertex in neighbours[right]:
+                place = self._index[vertex]
+                gain += len(ours) - bisect_right(ours, place) - bisect_left(ours, place)
         return gain
 
     def _crossings(self) -> int:

@@ -18,19 +18,20 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.logs.data_loss import end_transactions
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience, Spans
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
+from airflow_kstreams.streams.errors import UNREADABLE, ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
+T = TypeVar("T")
 #: Codes of a reader whose position is not in the log.
 POSITION_LOST = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 
@@ -68,6 +69,28 @@ def log_bounds(
     # Never past the high watermark first read: records that arrive during the wait belong to the next run.
     stable = {tp: min(offset, high[tp]) for tp, offset in stable.items()}
     return {tp: LogBounds(start=starts[tp], stable=stable[tp], high=high[tp]) for tp in partitions}
+
+
+def where_readable(
+    reader: ReaderPort, spans: Spans, read: Callable[[Spans], dict[TopicPartition, T]]
+) -> dict[TopicPartition, T]:
+    """Read all spans at once, or partition after partition where some hold a batch that cannot be unpacked:
+    these are left out, with a warning.
+
+    :param reader: the reader that is read from.
+    :param read: reads spans.
+    """
+    try:
+        return read(spans)
+    except KafkaClientError as error:
+        if error.code not in UNREADABLE:
+            raise
+        reader.assign({})
+        if len(spans) == 1:
+            log.warning("records that cannot be read are not compared with others: %s", error.cause)
+            return {}
+    each = (where_readable(reader, {tp: span}, read) for tp, span in spans.items())
+    return {tp: found for one in each for tp, found in one.items()}
 
 
 def has_records(
