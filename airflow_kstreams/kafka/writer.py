@@ -42,7 +42,7 @@ from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, of
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
 from airflow_kstreams.streams.bounded_read import portions
-from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
+from airflow_kstreams.streams.errors import KStreamsError, SuspectWriterError
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicLimits, TopicPartition
 
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.
@@ -394,16 +394,11 @@ class TransactionalWriter(IdempotentWriter):
     def begin(self) -> None:
         """Begin a transaction.
 
-        :raises KafkaClientError: the writer is suspect, or the client refuses.
+        :raises SuspectWriterError: the writer is suspect.
+        :raises KafkaClientError: the client refuses.
         """
         if self.suspect:
-            raise KafkaClientError(
-                f"writer {self._transactional_id} may have repeated a request and begins no other "
-                "transaction",
-                fix="make a new writer with the same transactional id",
-                code="_STATE",
-                retriable_code=True,
-            )
+            raise SuspectWriterError(self._transactional_id)
         self._failures.clear()
         self._remember_connection()
         self._transact("beginning a transaction", "begin_transaction")

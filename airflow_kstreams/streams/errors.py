@@ -324,6 +324,21 @@ class KafkaClientError(KStreamsError):
         return self.retriable_code or self.fatal
 
 
+class SuspectWriterError(KafkaClientError):
+    """A writer may have repeated a request, so it begins no other transaction. Nothing of that was written.
+
+    :param transactional_id: the writer's id.
+    """
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(
+            f"writer {transactional_id} may have repeated a request and begins no other transaction",
+            fix="make a new writer with the same transactional id",
+            code="_STATE",
+            retriable_code=True,
+        )
+
+
 class AccessDeniedError(KafkaClientError):
     """The broker's ACLs refuse this user a request that a run needs.
 

@@ -50,14 +50,12 @@ def refuse_repair(plan: ResetPlan) -> None:
 
 
 def repair(session: CoordinatorSession, request: ResetRequest) -> ResetPlan:
-    """Write the ledger anew, and return what was done.
+    """Write the ledger anew under the coordinator's claim, and return what was done.
 
     :raises ConfigError: the application has no ledger, or the topic is another program's.
     :raises RunBusyError: a driver has not released its lease, and force was not asked for.
     :raises KafkaClientError: the broker does not answer; the same command may be run again.
     """
-    refuse_repair(plan_repair(session, request))
-    session.claim()
     plan = plan_repair(session, request)
     refuse_repair(plan)
     if not plan.repaired:

@@ -42,7 +42,8 @@ call with the same name finds the reset done. A lost answer is a crash after the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Self
 
 import msgspec
@@ -69,7 +70,7 @@ from airflow_kstreams.batch.reset.scenario import to_offset
 from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
-from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
+from airflow_kstreams.streams.errors import RunBusyError, RunError, SuspectWriterError, TaskFencedError
 from airflow_kstreams.streams.naming.commands import accept_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
@@ -185,21 +186,31 @@ class ApplicationReset:
         :raises RunError: a slice is unfinished, and the request does not drop it.
         :raises KafkaClientError: the broker does not answer, or refuses; the same reset may be run again.
         """
-        if self._request.repair_ledger:
-            return repair(self._session, self._request)
-        if self._done_before():
+        if not self._request.repair_ledger and self._done_before():
             return ResetPlan(request=self._request, done_before=True)
         self.refuse(self.plan())
+        if self._request.repair_ledger:
+            return self._claiming(partial(repair, self._session, self._request))
         ensure_protocol_topics(self._session.admin, self._settings)
-        for _ in range(_CLAIMS):
+        done = self._claiming(self._accept if self._request.accept else self._go_on)
+        self._refuse_overwritten(done)
+        return done
+
+    def _claiming(self, reset: Callable[[], ResetPlan]) -> ResetPlan:
+        """Claim the coordinator's id and reset; do both again when the claim is lost before a transaction.
+
+        :raises RunBusyError: another coordinator claims the id as often.
+        """
+        for left in reversed(range(_CLAIMS)):
             try:
                 self._session.claim()
-                done = self._accept() if self._request.accept else self._go_on()
+                return reset()
             except TaskFencedError:
                 log.info("application %s: another coordinator claimed the id, claiming it again", self._app)
-                continue
-            self._refuse_overwritten(done)
-            return done
+            except SuspectWriterError as error:
+                if not left:
+                    raise
+                log.info("application %s: %s; claiming the id again", self._app, error.cause)
         raise self._busy("another coordinator claims its id again and again", fix="stop it, then retry")
 
     def _done_before(self) -> bool:

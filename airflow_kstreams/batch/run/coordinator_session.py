@@ -160,6 +160,7 @@ class CoordinatorSession:
         :param lease: lease to write to the ledger, naming the last checkpoint.
         :return: the run that the change finishes, as the ledger gives it from now on.
         :raises TaskFencedError: another coordinator claimed the transactional id.
+        :raises SuspectWriterError: the connection was lost since the claim; nothing was written.
         :raises KafkaClientError: the client failed; if that was in the commit the outcome is unknown, and a
             read after the next :meth:`claim` shows it.
         """
@@ -173,11 +174,12 @@ class CoordinatorSession:
                     retriable_code=True,
                 )
             try:
+                # First: where the claim was lost since, the ledger was not read under it either.
+                writer.begin()
                 records = list(records)
                 topic = ProtocolTopics(self.application_id).ledger
                 before = sum(record.topic == topic for record in records)
                 in_ledger, checkpoint, finished = self._in_ledger(ledger, lease, before)
-                writer.begin()
                 for record in (*records, *in_ledger):
                     writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
                 if offsets:

@@ -16,6 +16,7 @@ from airflow_kstreams.streams.errors import (
     KafkaClientError,
     KStreamsError,
     RecordError,
+    SuspectWriterError,
     TaskFencedError,
     TransactionAbortedError,
     record_refused,
@@ -305,16 +306,12 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
     def begin(self) -> None:
         """Begin a transaction, which the broker learns with its first record or offset.
 
-        :raises KafkaClientError: the writer is suspect, not initialised, or in a transaction.
+        :raises SuspectWriterError: the writer is suspect.
+        :raises KafkaClientError: the writer is not initialised, or in a transaction.
         """
         self._refuse_closed()
         if self.suspect:
-            raise KafkaClientError(
-                f"writer {self.transactional_id} may have repeated a request and begins no other transaction",
-                fix="make a new writer with the same transactional id",
-                code="_STATE",
-                retriable_code=True,
-            )
+            raise SuspectWriterError(self.transactional_id)
         if self._claim is None or self._in_transaction:
             raise self._wrong_state("beginning a transaction")
         self._failure = None

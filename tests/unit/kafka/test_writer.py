@@ -156,7 +156,7 @@ def failing(code: int, **flags: bool) -> Callable[[], None]:
     return fail
 
 
-@pytest.mark.remedy("writer.TransactionalWriter.begin")
+@pytest.mark.remedy("errors.SuspectWriterError.__init__")
 def test_new_writer_goes_on_when_another_may_have_repeated_a_request(writer: TransactionalWriter) -> None:
     FakeProducer.made.during["commit_transaction"] = failing(KafkaError._TIMED_OUT)
     with pytest.raises(KafkaClientError):

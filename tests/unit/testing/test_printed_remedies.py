@@ -362,7 +362,7 @@ KAFKA = [
         BOTH,
     ),
     walked(
-        "writer.InMemoryTransactionalWriter.begin",
+        "errors.SuspectWriterError.__init__",
         lambda: suspect(kafka()).begin(),
         lambda: committed_by_another(),
         ([b"1", b"2", b"2"], 1),

@@ -348,7 +348,7 @@ def test_acceptance_comes_after_the_interrupted_reset_was_completed_by_the_comma
     assert dict(scene.counts()) == {"a": 2, "b": 1, "c": 1}
 
 
-@pytest.mark.remedy("reset.ApplicationReset.run")
+@pytest.mark.remedy("reset.ApplicationReset._claiming")
 def test_reset_is_made_when_what_claimed_the_id_was_stopped() -> None:
     scene = after_two_runs()
     scene.counts()

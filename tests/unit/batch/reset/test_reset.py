@@ -16,6 +16,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import VERSION
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import TO_LATEST, Scenario, shift_by, to_offset
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams import StoreSpec
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -24,6 +25,7 @@ from airflow_kstreams.streams.errors import (
     RunBusyError,
     RunError,
     RunSupersededError,
+    SuspectWriterError,
     TaskFencedError,
     TopologyError,
 )
@@ -67,6 +69,41 @@ def half_way(scene: ResetScene) -> None:
 
 
 # == what a reset leaves
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_reset_claims_again_when_its_connection_is_lost_before_a_transaction(
+    scene: ResetScene, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """Its writer begins no other transaction then; nothing of that was written."""
+    write, steps = CoordinatorSession.write, iter(range(1, 100))
+
+    def after_a_lost_connection(session: CoordinatorSession, *args: Any, **options: Any) -> Any:
+        if next(steps) == lost:
+            scene.kafka.restart()
+        return write(session, *args, **options)
+
+    monkeypatch.setattr(CoordinatorSession, "write", after_a_lost_connection)
+    scene.reset(**EVERYTHING)
+    assert next(steps) > 3 + 1, "three steps, one of them again"
+    record = scene.ledger.reset
+    assert record is not None
+    assert record.stage is ResetStage.DONE
+    assert scene.run("again").records_in == 5
+
+
+def test_reset_gives_up_when_its_connection_is_lost_each_time(
+    scene: ResetScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = CoordinatorSession.claim
+
+    def lost(session: CoordinatorSession) -> None:
+        claim(session)
+        scene.kafka.restart()
+
+    monkeypatch.setattr(CoordinatorSession, "claim", lost)
+    with pytest.raises(SuspectWriterError):
+        scene.reset(**EVERYTHING)
 
 
 def test_same_output_comes_again_when_run_after_a_reset(scene: ResetScene) -> None:
