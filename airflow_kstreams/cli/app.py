@@ -1,13 +1,16 @@
 """Runs the commands and turns their errors into exit codes.
 
-Exit codes: 0 done; 1 an error of this package, printed in one line on stderr; 2 the command line itself is
-wrong; 130 interrupted. Any other error is a defect and keeps its traceback.
+Exit codes: 0 done; 1 an error of this package; 2 the command line itself is wrong; 130 interrupted. An error
+is one line on stderr, with ``--json`` one JSON object. Any other error is a defect and keeps its traceback.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -16,25 +19,112 @@ from typer.main import get_group
 if TYPE_CHECKING:
     from airflow_kstreams.streams.errors import KStreamsError
 
-#: The commands in the order of the help text, with their summaries; each is the function, or the group of
-#: commands, of its module that has the same name. A command is imported when it is asked for, so that a help
-#: text loads neither engine nor client.
-COMMANDS = {
-    "acls": "List the ACLs that the Kafka user of an application needs.",
-    "describe": "Show the topology of an application file.",
-    "expand": "Grow a topic, or the tasks that keep its state.",
-    "explore": "Run a sample of real input and show the records at the nodes.",
-    "pack": "Write an archive of this package for Spark's executors.",
-    "prepare-spark": "Keep Spark's classes, so that drivers start sooner.",
-    "dead-letters": "List dead letters, show one, or bring some of them back.",
-    "doctor": "Find what may go wrong, before it does.",
-    "reset": "Reset an application, so that it processes its input again.",
-    "state": "Show the entries of a store, or of one key.",
-    "status": "Show an application's unfinished run, offsets and finished runs.",
+_PROGRAM = "airflow-kstreams"
+Group = Literal["Look", "Run", "Repair", "Operate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What the help says of a command before it is imported.
+
+    :param group: heading of the help text under which it stands.
+    :param summary: one sentence.
+    :param page: the page of ``docs/`` that describes its use.
+    :param examples: command lines without the program's name, one for each command of a group of commands.
+    """
+
+    group: Group
+    summary: str
+    page: str
+    examples: tuple[str, ...]
+
+
+_OF_APPLICATION = "--application-id flight-delays"
+#: The commands in the order of the help text; each is the function, or the group of commands, of its module
+#: that has the same name. A command is imported when it is asked for, so that a help text loads neither
+#: engine nor client.
+COMMANDS: dict[str, Command] = {
+    "status": Command(
+        group="Look",
+        summary="Show an application's unfinished run, offsets and finished runs.",
+        page="seeing.md",
+        examples=(f"status {_OF_APPLICATION}",),
+    ),
+    "state": Command(
+        group="Look",
+        summary="Show the entries of a store, or of one key.",
+        page="state.md",
+        examples=(f"state spark_apps/flight_delays.py delays AA {_OF_APPLICATION}",),
+    ),
+    "describe": Command(
+        group="Look",
+        summary="Show the topology of an application file.",
+        page="seeing.md",
+        examples=("describe spark_apps/flight_delays.py --output flight_delays.svg",),
+    ),
+    "explore": Command(
+        group="Look",
+        summary="Run a sample of real input and show the records at the nodes.",
+        page="seeing.md",
+        examples=("explore spark_apps/flight_delays.py --last 100 --sample flights.sample",),
+    ),
+    "dead-letters": Command(
+        group="Repair",
+        summary="List dead letters, show one, or bring some of them back.",
+        page="time-and-errors.md",
+        examples=(
+            f"dead-letters list {_OF_APPLICATION}",
+            f"dead-letters show flights-0@17 {_OF_APPLICATION}",
+            f"dead-letters replay {_OF_APPLICATION} --where node=parse --dry-run",
+        ),
+    ),
+    "reset": Command(
+        group="Repair",
+        summary="Reset an application, so that it processes its input again.",
+        page="reset.md",
+        examples=(f"reset {_OF_APPLICATION} --input-topics flights --dry-run",),
+    ),
+    "doctor": Command(
+        group="Operate",
+        summary="Find what may go wrong, before it does.",
+        page="seeing.md",
+        examples=(f"doctor spark_apps/flight_delays.py {_OF_APPLICATION}",),
+    ),
+    "acls": Command(
+        group="Operate",
+        summary="List the ACLs that the Kafka user of an application needs.",
+        page="security.md",
+        examples=(f"acls spark_apps/flight_delays.py {_OF_APPLICATION} --principal User:flights",),
+    ),
+    "expand": Command(
+        group="Operate",
+        summary="Grow a topic, or the tasks that keep its state.",
+        page="growing.md",
+        examples=(
+            f"expand partitions flights --to 8 {_OF_APPLICATION} --dry-run",
+            f"expand processors --to 8 {_OF_APPLICATION} --dry-run",
+            f"expand abort {_OF_APPLICATION} --dry-run",
+        ),
+    ),
+    "pack": Command(
+        group="Operate",
+        summary="Write an archive of this package for Spark's executors.",
+        page="installing.md",
+        examples=("pack --output kstreams.tar.gz --extras rocksdb",),
+    ),
+    "prepare-spark": Command(
+        group="Operate",
+        summary="Keep Spark's classes, so that drivers start sooner.",
+        page="installing.md",
+        examples=("prepare-spark",),
+    ),
 }
 
 FAILED = 1
+WRONG_USAGE = 2
 INTERRUPTED = 130
+#: What a wrong command line raises; Typer names only its subclass.
+_UsageError: Any = typer.BadParameter.__base__
 
 
 class _Commands(TyperGroup):
@@ -53,25 +143,83 @@ class _Commands(TyperGroup):
             one.add_typer(command, name=cmd_name)
         else:
             one.command(cmd_name)(command)
-        return get_group(one).get_command(ctx, cmd_name)
+        found = get_group(one).get_command(ctx, cmd_name)
+        _add_epilog(found, cmd_name, COMMANDS[cmd_name])
+        return found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # Typer suggests commands that it has imported.
+        self.commands: Any = dict.fromkeys(COMMANDS)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for group in dict.fromkeys(command.group for command in COMMANDS.values()):
+            rows = [
+                (name.ljust(width), command.summary)
+                for name, command in COMMANDS.items()
+                if command.group == group
+            ]
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *given: Any, **named: Any
+    ) -> Any:
+        arguments = [*(sys.argv[1:] if args is None else args)]
+        self._as_json = "--json" in arguments
+        return super().main(arguments, _PROGRAM, *given, **named)
+
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        try:
+            return super().make_context(*given, **named)
+        except _UsageError as error:
+            self._refuse_usage(error)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
+        except _UsageError as error:
+            self._refuse_usage(error)
         except Exception as error:
             # Imported here: a help text does not need the engine.
             from airflow_kstreams.streams.errors import KStreamsError
 
             if not isinstance(error, KStreamsError):
                 raise
-            typer.echo(one_line(error), err=True)
+            self._say(error, FAILED)
             raise typer.Exit(FAILED) from None
+
+    def _refuse_usage(self, error: Any) -> None:
+        """End the command because of a wrong command line.
+
+        :raises Exit: always; but a group of commands that is called without any prints its help.
+        """
+        from airflow_kstreams.streams.errors import ConfigError
+
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise error
+        path = error.ctx.command_path if error.ctx is not None else _PROGRAM
+        said = ConfigError(error.format_message(), fix=f"see {path} --help")
+        self._say(said, WRONG_USAGE, name="UsageError")
+        raise typer.Exit(WRONG_USAGE) from None
+
+    def _say(self, error: KStreamsError, exit_code: int, *, name: str = "") -> None:
+        if not self._as_json:
+            typer.echo(one_line(error), err=True)
+            return
+        from airflow_kstreams.cli.json_output import ErrorDocument, error_line
+
+        document = ErrorDocument(
+            error=name or error.to_dict()["type"],
+            cause=error.cause,
+            fix=error.fix,
+            retriable=error.is_retriable,
+            exit_code=exit_code,
+        )
+        typer.echo(error_line(document), err=True)
 
 
 def one_line(error: KStreamsError) -> str:
@@ -82,8 +230,19 @@ def one_line(error: KStreamsError) -> str:
     return text
 
 
+def _add_epilog(command: Any, words: str, listed: Command) -> None:
+    """Add the example and the page to the help of a command, and of each command of a group."""
+    for name, below in getattr(command, "commands", {}).items():
+        _add_epilog(below, f"{words} {name}", listed)
+    examples = [each for each in listed.examples if f"{each} ".startswith(f"{words} ")]
+    # The sign keeps the lines as they are.
+    lines = ["\b", "Example:" if len(examples) == 1 else "Examples:"]
+    lines += [f"  {_PROGRAM} {each}" for each in examples]
+    command.epilog = "\n".join([*lines, f"Page: docs/{listed.page}"])
+
+
 app = typer.Typer(
-    name="airflow-kstreams",
+    name=_PROGRAM,
     cls=_Commands,
     no_args_is_help=True,
     # Importing Rich takes longer than all other imports.
@@ -93,8 +252,21 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from airflow_kstreams import __version__
+
+        typer.echo(f"{_PROGRAM} {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _help() -> None:
+def _help(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end."),
+    ] = False,
+) -> None:
     """Show topologies, explore them, and look after the applications that run them."""
 
 

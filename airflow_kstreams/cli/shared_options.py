@@ -2,28 +2,33 @@
 application, the cluster to connect to, and the printing of tables.
 
 A command names options as the types of its parameters, and gives the default itself:
-``bootstrap_server: BootstrapServer = None``.
+``dry_run: DryRun = False``.
+A command that connects has the decorator ``connecting`` and a parameter ``connection: Connection``.
 
-The broker and the settings to log in come from options, or from the file that the environment names for Spark
-drivers too. Only files hold secrets, which are never printed.
+The broker and the settings to log in come from options, or from the environment: an address, or the file that
+it names for Spark drivers too. Only files and connections hold secrets, which are never printed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import inspect
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
 
+from airflow_kstreams.cli.airflow_connection import read_airflow_connection
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
+from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.printable import printable
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -33,6 +38,10 @@ if TYPE_CHECKING:
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
 _PIPED_COLUMNS = 160
+#: It leaves a part of 10 s to the start of the command and to its end.
+CONNECT_MS = 8_000
+_ADDRESS = "KSTREAMS_BOOTSTRAP_SERVERS"
+_SERVERS = "bootstrap.servers"
 
 
 def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
@@ -91,39 +100,124 @@ def named_values(pairs: Sequence[str] | None, option: str, form: str) -> Iterato
         yield name, value
 
 
-def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object] | None:
-    """Return the client settings of the options or the environment, None if neither gives any.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A cluster as options and environment name it.
 
-    :raises ConfigError: the file cannot be read or understood.
+    Rule: an option comes before a file or a connection, and these before the environment.
+
+    :param bootstrap_server: Kafka's address.
+    :param config_file: file with client settings.
+    :param airflow_conn: id of a connection of Airflow.
     """
-    named = os.environ.get(CLIENT_CONFIG_FILE)
-    path = file or (Path(named) if named else None)
-    config: dict[str, object] = dict(read_client_config(path)) if path is not None else {}
-    if bootstrap is not None:
-        config["bootstrap.servers"] = bootstrap
-    return config or None
+
+    bootstrap_server: str | None = None
+    config_file: Path | None = None
+    airflow_conn: str | None = None
+
+    def client_config(self) -> dict[str, object]:
+        """Return the client settings, not yet checked; empty if neither options nor environment give any.
+
+        :raises ConfigError: a file or a connection cannot be read or understood, or both are given.
+        """
+        if self.config_file is not None and self.airflow_conn is not None:
+            raise ConfigError(
+                "--config-file and --airflow-conn are two sources of client settings", fix="give one of them"
+            )
+        config: dict[str, object] = {}
+        address = os.environ.get(_ADDRESS)
+        if self.airflow_conn is not None:
+            config |= read_airflow_connection(self.airflow_conn)
+        elif self.config_file is not None:
+            config |= read_client_config(self.config_file)
+        elif named := os.environ.get(CLIENT_CONFIG_FILE):
+            config |= read_client_config(Path(named)) | ({_SERVERS: address} if address else {})
+        if address:
+            config.setdefault(_SERVERS, address)
+        if self.bootstrap_server is not None:
+            config[_SERVERS] = self.bootstrap_server
+        return config
+
+    def cluster(
+        self,
+        settings: ApplicationSettings | None = None,
+        *,
+        look_ms: int | None = None,
+        in_child: bool = True,
+    ) -> KafkaCluster:
+        """Return the cluster, without contacting it. A broker that does not answer the first request within
+        ``CONNECT_MS`` is an error.
+
+        :param settings: settings of the application, see ``KafkaCluster``.
+        :param look_ms: largest time of all requests together, in milliseconds, see ``KafkaCluster``.
+        :param in_child: False for a command that copies records, see ``KafkaCluster``.
+        :raises ConfigError: as for :meth:`client_config`, or no broker is named.
+        """
+        from airflow_kstreams.kafka.cluster import KafkaCluster
+
+        config = self.client_config()
+        if _SERVERS not in config:
+            raise ConfigError(
+                f"no Kafka cluster is named: neither options nor environment give {_SERVERS}",
+                fix=f"give --bootstrap-server HOST:PORT, --config-file or --airflow-conn, or set {_ADDRESS}",
+            )
+        return KafkaCluster(
+            config, settings=settings, look_ms=look_ms, connect_ms=CONNECT_MS, in_child=in_child
+        )
 
 
-def cluster(
-    bootstrap: str | None,
-    file: Path | None,
-    settings: ApplicationSettings | None = None,
-    *,
-    look_ms: int | None = None,
-    in_child: bool = True,
-) -> KafkaCluster:
-    """Return the cluster that options or environment name, without contacting it.
+_CONNECTION_OPTIONS: dict[str, Any] = {
+    "bootstrap_server": Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "--bootstrap-servers",
+            metavar="HOST:PORT",
+            help=f"Kafka's address; {_ADDRESS} unless given.",
+        ),
+    ],
+    "config_file": Annotated[
+        Path | None,
+        typer.Option(
+            "--config-file",
+            "--command-config",
+            metavar="FILE",
+            help="Properties file with client settings, as for Kafka's own tools (or JSON).",
+        ),
+    ],
+    "airflow_conn": Annotated[
+        str | None,
+        typer.Option("--airflow-conn", metavar="ID", help="Connection of Airflow with the client settings."),
+    ],
+}
 
-    :param settings: settings of the application, see ``KafkaCluster``.
-    :param look_ms: largest time of all requests together, in milliseconds, see ``KafkaCluster``.
-    :param in_child: False for a command that copies records, see ``KafkaCluster``.
-    :raises ConfigError: a file cannot be read, as for :func:`client_config`, or no broker is named.
+
+def connecting(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a connection, which stand in the place of its parameter ``connection``.
+
+    :param command: function of a command with a parameter ``connection``, of type :class:`Connection`.
     """
-    from airflow_kstreams.kafka.cluster import KafkaCluster
 
-    return KafkaCluster(
-        client_config(bootstrap, file) or {}, settings=settings, look_ms=look_ms, in_child=in_child
-    )
+    @functools.wraps(command)
+    def connected(**given: Any) -> None:
+        options = {option: given.pop(option) for option in _CONNECTION_OPTIONS}
+        command(connection=Connection(**options), **given)
+
+    parameters: list[inspect.Parameter] = []
+    # The annotations are text, which only the module of the command can evaluate.
+    hints = get_type_hints(command, include_extras=True)
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name == "connection":
+            parameters += [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+                for name, kind in _CONNECTION_OPTIONS.items()
+            ]
+        else:
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(parameter.replace(kind=keyword, annotation=hints[parameter.name]))
+    connected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    connected.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return connected
 
 
 ApplicationPath = Annotated[
@@ -133,24 +227,14 @@ ApplicationPath = Annotated[
 FunctionName = Annotated[
     str, typer.Option("--function", metavar="NAME", help="The function that returns the topology.")
 ]
-ApplicationId = Annotated[str, typer.Option("--application-id", metavar="ID", help="The application.")]
+ApplicationId = Annotated[
+    str,
+    typer.Option("--application-id", metavar="ID", envvar="KSTREAMS_APPLICATION_ID", help="The application."),
+]
 ApplicationSetting = Annotated[
     list[str] | None,
     typer.Option(
         "--setting", metavar="NAME=VALUE", help="An application setting, as the runs have it; repeatable."
-    ),
-]
-BootstrapServer = Annotated[
-    str | None,
-    typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Kafka's address."),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config-file",
-        "--command-config",
-        metavar="FILE",
-        help="Properties file with client settings, as for Kafka's own tools (or JSON).",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]

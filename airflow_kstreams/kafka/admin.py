@@ -336,7 +336,7 @@ class ClusterAdmin:
             },
             logger=logger,
         )
-        await_connection(admin, self._events, config=self._config, timeout_seconds=self._time.left())
+        await_connection(admin, self._events, config=self._config, timeout_seconds=self._time.to_connect())
         return admin
 
     def _ask(self, what: str, method: str, *args: Any, **kwargs: Any) -> _Answers:

@@ -28,6 +28,8 @@ class KafkaCluster:
     :param allowed: allowed settings that run code; those that the environment allows unless given.
     :param look_ms: bound of all requests of its readers and admin clients together, from now on, for a
         cluster that is only read; None for no bound.
+    :param connect_ms: bound of the first contact of its readers and admin clients, in milliseconds; that of
+        one request unless given.
     :param in_child: whether its readers fetch in a process of their own, whose memory is bounded: for a look
         at topics that others may write, in a process that has more to do.
     :raises ConfigError: a client setting is missing, unknown, owned by the engine or malformed.
@@ -42,6 +44,7 @@ class KafkaCluster:
         settings: ApplicationSettings | None = None,
         allowed: AllowedSettings | None = None,
         look_ms: int | None = None,
+        connect_ms: int | None = None,
         in_child: bool = False,
     ) -> None:
         self._client_config = without_registry(check_client_settings(client_config, allowed=allowed))
@@ -49,6 +52,7 @@ class KafkaCluster:
             self.bootstrap,
             request_ms=settings.client_timeout_ms if settings else SETTINGS["client.timeout.ms"].default,
             look_ms=look_ms,
+            connect_ms=connect_ms,
         )
         self._memory_bytes = look_memory_bytes() if in_child else None
 

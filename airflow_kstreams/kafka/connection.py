@@ -178,10 +178,11 @@ class RequestTime:
     :param bootstrap: the bootstrap servers, for messages.
     :param request_ms: bound of one request.
     :param look_ms: bound of all requests together, from now on; None for no such bound.
+    :param connect_ms: bound of a client's first contact; that of one request unless given.
     :param monotonic: the monotonic clock, in seconds.
     """
 
-    __slots__ = ("_bootstrap", "_end", "_look_ms", "_monotonic", "request_seconds")
+    __slots__ = ("_bootstrap", "_connect_ms", "_end", "_look_ms", "_monotonic", "request_seconds")
 
     def __init__(
         self,
@@ -189,10 +190,12 @@ class RequestTime:
         *,
         request_ms: int,
         look_ms: int | None = None,
+        connect_ms: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._bootstrap = bootstrap
         self._look_ms = look_ms
+        self._connect_ms = connect_ms
         self._monotonic = monotonic
         self._end = None if look_ms is None else monotonic() + look_ms / 1000
         #: Bound of one request, in seconds.
@@ -200,13 +203,15 @@ class RequestTime:
 
     def to_list(self) -> list[float | None]:
         """Return it for another process of this machine, whose monotonic clock is the same."""
-        return [self.request_seconds, self._look_ms, self._end]
+        return [self.request_seconds, self._look_ms, self._connect_ms, self._end]
 
     @classmethod
     def from_list(cls, bootstrap: str, parts: Sequence[Any]) -> Self:
         """Make it from :meth:`to_list`."""
-        request_seconds, look_ms, end = parts
-        made = cls(bootstrap, request_ms=round(request_seconds * 1000), look_ms=look_ms)
+        request_seconds, look_ms, connect_ms, end = parts
+        made = cls(
+            bootstrap, request_ms=round(request_seconds * 1000), look_ms=look_ms, connect_ms=connect_ms
+        )
         made._end = end
         return made
 
@@ -214,6 +219,15 @@ class RequestTime:
     def request_ms(self) -> int:
         """Bound of one request."""
         return round(self.request_seconds * 1000)
+
+    def to_connect(self) -> float:
+        """Return for how many seconds a client may wait for the first answer.
+
+        :raises KafkaClientError: the time of all requests together is over.
+        """
+        if self._connect_ms is None:
+            return self.left()
+        return self.left(min(self._connect_ms / 1000, self.request_seconds))
 
     def left(self, seconds: float | None = None) -> float:
         """Return for how many seconds the next wait may last.

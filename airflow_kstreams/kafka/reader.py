@@ -137,7 +137,7 @@ class BoundedReader:
         """
         if not self._connected:
             await_connection(
-                self._consumer, self._events, config=self._config, timeout_seconds=self._time.left()
+                self._consumer, self._events, config=self._config, timeout_seconds=self._time.to_connect()
             )
             self._connected = True
 

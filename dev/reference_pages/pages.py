@@ -1,4 +1,6 @@
-"""Puts the pages together: one per area, the settings, the errors, Java's names, licenses, and the index."""
+"""Puts the pages together: one per area, the settings, the errors, Java's names, licenses, and the index; and
+the schemas of the commands' JSON beside them.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from dev.reference_pages.areas import AREAS, Area, area_of
 from dev.reference_pages.entries import Entries
 from dev.reference_pages.errors_page import error_entries
 from dev.reference_pages.java_page import java_entries, java_neighbours
+from dev.reference_pages.json_schemas import SCHEMAS, json_schemas
 from dev.reference_pages.licenses_page import package_licenses
 from dev.reference_pages.markup import Markup, Place, slug
 from dev.reference_pages.public_api import (
@@ -61,7 +64,7 @@ class Reference:
         self._templates.filters["slug"] = slug
 
     def pages(self) -> dict[str, str]:
-        """Return the text of each page by its file name."""
+        """Return the text of each page and schema by its file name below the folder."""
         shown = {area.page: names for area in AREAS if (names := self._names_on(area))}
         areas = [area for area in AREAS if area.page in shown]
         pages = {area.page: self._area_page(area, shown[area.page]) for area in areas}
@@ -74,7 +77,7 @@ class Reference:
             for area in areas
         }
         pages[_INDEX] = self._rendered("index.md.j2", areas=areas, contents=contents)
-        return pages
+        return pages | json_schemas()
 
     def _placed(self) -> Iterator[tuple[str, Place]]:
         for name in self._public.values():
@@ -127,7 +130,7 @@ def differences(pages: Mapping[str, str], folder: Path = FOLDER) -> list[str]:
 
     :param pages: text by file name, as they should be.
     """
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    found = {name: (folder / name).read_text(encoding="utf-8") for name in _files(folder)}
     reasons = dict.fromkeys(pages.keys() - found.keys(), "missing")
     reasons |= dict.fromkeys(found.keys() - pages.keys(), "no page of the reference")
     reasons |= {name: "differs" for name, text in pages.items() if found.get(name, text) != text}
@@ -136,9 +139,16 @@ def differences(pages: Mapping[str, str], folder: Path = FOLDER) -> list[str]:
 
 def write(pages: Mapping[str, str], folder: Path = FOLDER) -> None:
     """Make the folder hold these pages and no others."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.glob("*.md"):
-        if path.name not in pages:
-            path.unlink()
+    for name in _files(folder):
+        if name not in pages:
+            (folder / name).unlink()
     for name, text in pages.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _files(folder: Path) -> list[str]:
+    """Return the pages and schemas of a folder, by their names below it."""
+    return [
+        str(path.relative_to(folder)) for kind in ("*.md", f"{SCHEMAS}/*.json") for path in folder.glob(kind)
+    ]

@@ -19,10 +19,9 @@ from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
-    BootstrapServer,
-    ConfigFile,
+    Connection,
     DryRun,
-    cluster,
+    connecting,
     named_values,
     show,
 )
@@ -72,10 +71,10 @@ class SerdeName(StrEnum):
 
 
 @dead_letters.command("list")
+@connecting
 def list_letters(
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     dead_letter_topic: DeadLetterTopicName = None,
     where: Where = None,
     limit: Annotated[int, typer.Option(min=0, help="Newest letters to show one by one.")] = 20,
@@ -85,15 +84,14 @@ def list_letters(
     It only reads, up to the end that the topic has at the start.
     """
     selection = _selection(where, None)
-    topic = DeadLetterTopic(
-        cluster(bootstrap_server, config_file), _settings(application_id, dead_letter_topic)
-    )
+    topic = DeadLetterTopic(connection.cluster(), _settings(application_id, dead_letter_topic))
     found = topic.survey(selection, newest=limit)
     show(_survey_tables(found), notes=_survey_notes(found, selection))
 
 
 @dead_letters.command("show")
-def show_letter(  # noqa: PLR0913 - every parameter is an option
+@connecting
+def show_letter(
     place: Annotated[
         str,
         typer.Argument(
@@ -102,8 +100,7 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
         ),
     ],
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     dead_letter_topic: DeadLetterTopicName = None,
     values: Annotated[
         bool,
@@ -122,9 +119,7 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
     quotes of them.
     """
     partition, offset = _place(place)
-    topic = DeadLetterTopic(
-        cluster(bootstrap_server, config_file), _settings(application_id, dead_letter_topic)
-    )
+    topic = DeadLetterTopic(connection.cluster(), _settings(application_id, dead_letter_topic))
     for seen in topic.letters_at(partition, offset):
         facts = seen.facts(values=values)
         stacktrace = facts.pop("stacktrace", "")
@@ -133,10 +128,10 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
 
 
 @dead_letters.command("replay")
+@connecting
 def replay(  # noqa: PLR0913 - every parameter is an option
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     dead_letter_topic: DeadLetterTopicName = None,
     where: Where = None,
     limit: Annotated[
@@ -166,7 +161,7 @@ def replay(  # noqa: PLR0913 - every parameter is an option
     selection = _selection(where, limit)
     named = replay_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
     tool = DeadLetterReplay(
-        cluster(bootstrap_server, config_file),
+        connection.cluster(),
         _settings(application_id, dead_letter_topic),
         replay_id=named,
         selection=selection,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
+import msgspec
 import typer
 
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import ApplicationPath, FunctionName, load_topology
 from airflow_kstreams.streams.errors import ConfigError, unwritable
+from airflow_kstreams.streams.graph.components import parents
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.topology.topology import Topology
 
 
 class TopologyFormat(StrEnum):
@@ -31,6 +37,50 @@ _BY_ENDING = {
 }
 
 
+class TopologyNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a topology.
+
+    :param name: its name.
+    :param kind: what it is.
+    :param parents: names of the nodes whose records it gets.
+    :param topics: topics that a source reads, or the topic that a sink writes.
+    :param stores: stores that a processor uses.
+    :param defined_at: file and line that defined it; null where they are not known.
+    """
+
+    name: str
+    kind: Literal["source", "processor", "sink"]
+    parents: Sequence[str]
+    topics: Sequence[str]
+    stores: Sequence[str]
+    defined_at: str | None
+
+
+class TopologyPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A subtopology.
+
+    :param id: its number.
+    :param nodes: its nodes, parents before children.
+    """
+
+    id: int
+    nodes: Sequence[TopologyNode]
+
+
+class TopologyDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The topology of an application file.
+
+    :param application_id: application by which internal topics are named; null for their logical names.
+    :param subtopologies: its subtopologies by their numbers.
+    """
+
+    application_id: str | None
+    subtopologies: Sequence[TopologyPart]
+
+
+DOCUMENTS = {"describe": TopologyDocument}
+
+
 def describe(
     application: ApplicationPath,
     output_format: Annotated[
@@ -45,11 +95,17 @@ def describe(
         typer.Option(metavar="ID", help="Show internal topics by their names in Kafka."),
     ] = None,
     function: FunctionName = "topology",
+    as_json: AsJson = False,
 ) -> None:
     """Show the topology of an application file.
 
     The format stream-time says how far the end of a run brings stream time of each subtopology.
     """
+    if as_json:
+        if output_format or output:
+            raise typer.BadParameter("goes without --format and --output", param_hint="--json")
+        print_json(_document(load_topology(application, function), application_id))
+        return
     wanted = output_format or _by_ending(output)
     topology = load_topology(application, function)
     render = {
@@ -63,6 +119,37 @@ def describe(
         typer.echo(text, nl=False)
         return
     _write(output, text)
+
+
+def _document(topology: Topology, application_id: str | None) -> TopologyDocument:
+    def shown(topic: str) -> str:
+        return topic if application_id is None else topology.real_topic(topic, application_id)
+
+    def entry(node: Node) -> TopologyNode:
+        kind: Literal["source", "processor", "sink"]
+        topics: tuple[str, ...] = ()
+        match node:
+            case SourceNode():
+                kind, topics = "source", node.topics
+            case ProcessorNode():
+                kind = "processor"
+            case SinkNode():
+                kind, topics = "sink", (node.topic,)
+        return TopologyNode(
+            name=node.name,
+            kind=kind,
+            parents=parents(node),
+            topics=[*map(shown, topics)],
+            stores=node.stores if isinstance(node, ProcessorNode) else (),
+            defined_at=None if node.site is None else str(node.site),
+        )
+
+    return TopologyDocument(
+        application_id=application_id,
+        subtopologies=[
+            TopologyPart(id=sub.id, nodes=[*map(entry, sub.nodes)]) for sub in topology.subtopologies()
+        ],
+    )
 
 
 def _by_ending(output: Path | None) -> TopologyFormat:

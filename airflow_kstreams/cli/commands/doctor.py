@@ -8,19 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
+import msgspec
 import typer
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES, ok, warning
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
     ApplicationSetting,
-    BootstrapServer,
-    ConfigFile,
+    Connection,
     FunctionName,
     application_settings,
-    client_config,
+    connecting,
     load_topology,
     say,
     show,
@@ -32,11 +33,25 @@ _MAX_BYTES = "message.max.bytes"
 FOUND_ERRORS = 1
 
 
+class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What doctor found.
+
+    :param application_id: the application.
+    :param findings: the result of each check.
+    """
+
+    application_id: str
+    findings: Sequence[Finding]
+
+
+DOCUMENTS = {"doctor": DoctorDocument}
+
+
+@connecting
 def doctor(
     application: ApplicationPath,
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     setting: ApplicationSetting = None,
     gap_hours: Annotated[
         float | None,
@@ -45,19 +60,19 @@ def doctor(
         ),
     ] = None,
     function: FunctionName = "topology",
+    as_json: AsJson = False,
 ) -> None:
     """Find what may go wrong in the cluster, the topics and the application's own state.
 
     Nothing is written to Kafka. The exit code is 1 if an error was found.
     """
-    from airflow_kstreams.kafka.cluster import KafkaCluster
-
     settings = application_settings(application_id, setting)
     topology = load_topology(application, function)
-    config = client_config(bootstrap_server, config_file) or {}
+    cluster = connection.cluster(settings)
+    config = connection.client_config()
     plan = topology.plan(application_id)
     findings = diagnose(
-        KafkaCluster(config, settings=settings, in_child=True),
+        cluster,
         Subject(
             plan=plan,
             settings=settings,
@@ -67,7 +82,10 @@ def doctor(
         ),
     )
     findings += _of_client_settings(config)
-    _show(findings)
+    if as_json:
+        print_json(DoctorDocument(application_id=application_id, findings=findings))
+    else:
+        _show(findings)
     if any(finding.level is Level.ERROR for finding in findings):
         raise typer.Exit(FOUND_ERRORS)
 

@@ -19,12 +19,10 @@ from airflow_kstreams.batch.report.growing import growth_notes, history_text, ki
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
-    BootstrapServer,
-    ConfigFile,
+    Connection,
     DryRun,
     application_settings,
-    client_config,
-    cluster,
+    connecting,
     show,
 )
 from airflow_kstreams.explore.tables import Table, shown_progress
@@ -40,12 +38,12 @@ expand = typer.Typer(
 
 
 @expand.command("partitions")
+@connecting
 def partitions(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that the application reads.")],
     to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Number of partitions to grow to.")],
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     setting: ApplicationSetting = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -56,7 +54,7 @@ def partitions(
     is.
     """
     settings = application_settings(application_id, setting)
-    found = cluster(bootstrap_server, config_file, settings)
+    found = connection.cluster(settings)
     plan = grow_topic(found, settings, topic=topic, count=to, dry_run=dry_run)
     end = "Dry run: nothing was changed." if dry_run else "Done."
     show(_growth_tables(plan), notes=[*growth_notes(plan), end])
@@ -96,11 +94,11 @@ def _growth_rows(plan: GrowthPlan) -> Iterator[tuple[str, str]]:
 
 
 @expand.command("processors")
+@connecting
 def processors(  # noqa: PLR0913 - every parameter is an option
     to: Annotated[int, typer.Option("--to", min=1, metavar="P", help="Number of processors to grow to.")],
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     setting: ApplicationSetting = None,
     subtopology: Annotated[
         int | None,
@@ -133,12 +131,12 @@ def processors(  # noqa: PLR0913 - every parameter is an option
     May be ended and repeated: it goes on where it was.
     """
     settings = application_settings(application_id, setting)
-    found = cluster(bootstrap_server, config_file, settings, in_child=False)
+    found = connection.cluster(settings, in_child=False)
     options = CatchUpOptions(rate=rate, parallel=parallel, follow=not no_wait)
     with ProcessorExpansion(found, settings, subtopology=subtopology, count=to) as tool:
         plan = tool.plan()
         if not dry_run and plan.after is not None:
-            config = client_config(bootstrap_server, config_file) or {}
+            config = connection.client_config()
             with _copying(tool, config, settings, master), shown_progress("copying state") as bar:
                 bar(*copied_of(plan.sources))
                 plan = tool.run(options, lambda sources: bar(*copied_of(sources)))
@@ -149,10 +147,10 @@ def processors(  # noqa: PLR0913 - every parameter is an option
 
 
 @expand.command("abort")
+@connecting
 def abort(
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     setting: ApplicationSetting = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -161,7 +159,7 @@ def abort(
     The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
     """
     settings = application_settings(application_id, setting)
-    found = cluster(bootstrap_server, config_file, settings)
+    found = connection.cluster(settings)
     plans = give_up_expansions(found, settings, dry_run=dry_run)
     end = "Dry run: nothing was changed." if dry_run else "Given up."
     show(

@@ -14,10 +14,9 @@ import typer
 
 from airflow_kstreams.cli.shared_options import (
     ApplicationPath,
-    BootstrapServer,
-    ConfigFile,
+    Connection,
     FunctionName,
-    client_config,
+    connecting,
     load_topology,
     named_values,
     show,
@@ -27,10 +26,10 @@ from airflow_kstreams.explore import explore as explore_topology
 from airflow_kstreams.explore.difference import Result
 
 
+@connecting
 def explore(  # noqa: PLR0913 - every parameter is an option
     application: ApplicationPath,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     last: Annotated[int, typer.Option(min=0, help="Records to read of each input topic.")] = 1000,
     last_of: Annotated[
         list[str] | None,
@@ -74,7 +73,7 @@ def explore(  # noqa: PLR0913 - every parameter is an option
     topology = load_topology(application, function)
     seen = explore_topology(
         topology,
-        client_config(bootstrap_server, config_file),
+        connection.client_config() or None,
         _last(last, last_of or [], topology.plan(application_id).inputs),
         sample=None if resample else sample,
         application_id=application_id,

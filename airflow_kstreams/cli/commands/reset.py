@@ -18,19 +18,18 @@ from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, Res
 from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
-    BootstrapServer,
-    ConfigFile,
+    Connection,
     DryRun,
-    cluster,
+    connecting,
     show,
 )
 from airflow_kstreams.explore.tables import Table
 
 
+@connecting
 def reset(  # noqa: PLR0913 - every parameter is an option
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     input_topics: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,7 +133,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         accept=partitions_in(accept),
         repair_ledger=repair_ledger,
     )
-    with ApplicationReset(cluster(bootstrap_server, config_file), request) as tool:
+    with ApplicationReset(connection.cluster(), request) as tool:
         if dry_run:
             plan = tool.plan()
             show(_tables(plan, "would be"), notes=[*_notes(plan), "Dry run: nothing was changed."])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
 
@@ -12,14 +11,14 @@ import msgspec
 import typer
 
 from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
+from airflow_kstreams.cli.json_output import AsJson, print_json_list
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
-    BootstrapServer,
-    ConfigFile,
+    Connection,
     FunctionName,
     application_settings,
-    cluster,
+    connecting,
     load_topology,
     say,
     show,
@@ -33,17 +32,53 @@ _ROWS = 1_000
 _EVERY_SECONDS = 5.0
 
 
-class StateFormat(StrEnum):
-    """Format of entries."""
+class StoreEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a store; values that JSON cannot hold stand as Python prints them.
 
-    TABLE = "table"
-    JSON = "json"
+    :param key: the key, without the window of a windowed store.
+    :param value: the value.
+    :param start_ms: begin of the entry's window, epoch milliseconds; null in stores without windows.
+    :param end_ms: end of the window; null in stores without windows.
+    :param waits: whether an element of a join waits for its partner; null in other stores.
+    :param timestamp_ms: time of the record that the entry was made from, epoch milliseconds.
+    :param task: the task that wrote it.
+    """
+
+    key: Any
+    value: Any
+    start_ms: int | None
+    end_ms: int | None
+    waits: bool | None
+    timestamp_ms: int
+    task: str
 
 
+class StateDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The entries of a store.
+
+    :param entries: the entries, a line each.
+    :param more: whether there are more entries than --limit lets through.
+    :param application_id: the application.
+    :param store: name of the store.
+    :param as_of: the moment that all entries belong to.
+    """
+
+    entries: Sequence[StoreEntry]
+    more: bool
+    application_id: str
+    store: str
+    as_of: str
+
+
+DOCUMENTS = {"state": StateDocument}
+
+
+@connecting
 def state(  # noqa: PLR0913 - every parameter is an option
     application: ApplicationPath,
     store: Annotated[str, typer.Argument(metavar="STORE", help="Name of the store.")],
     application_id: ApplicationId,
+    connection: Connection,
     key: Annotated[
         str | None,
         typer.Argument(
@@ -51,16 +86,12 @@ def state(  # noqa: PLR0913 - every parameter is an option
             help="Show the entries of this key: text as it is, else JSON. All entries unless given.",
         ),
     ] = None,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
     limit: Annotated[int, typer.Option(min=0, help="Entries to show; 0 for all.")] = 20,
-    output_format: Annotated[
-        StateFormat, typer.Option("--format", help="A table, or a JSON object per line.")
-    ] = StateFormat.TABLE,
     hexadecimal: Annotated[
         bool, typer.Option("--hex", help="KEY is the serialized key, in hexadecimal.")
     ] = False,
     function: FunctionName = "topology",
+    as_json: AsJson = False,
 ) -> None:
     """Show the entries of an application's store, or of one key, as its last finished run left them.
 
@@ -68,20 +99,29 @@ def state(  # noqa: PLR0913 - every parameter is an option
     the changelog is read, nothing is written, and no Spark is needed.
     """
     topology = load_topology(application, function)
-    kafka = cluster(bootstrap_server, config_file, application_settings(application_id, None))
-    as_json = output_format is StateFormat.JSON
-    with StoredState(kafka, topology, application_id, store, progress=_Progress().show) as read:
+    kafka = connection.cluster(application_settings(application_id, None))
+    progress = None if as_json else _Progress().show
+    with StoredState(kafka, topology, application_id, store, progress=progress) as read:
         entries = _entries(read, key, hexadecimal=hexadecimal)
+        if as_json:
+            print_json_list(
+                "entries",
+                map(_entry, islice(entries, limit) if limit else entries),
+                lambda: StateDocument(
+                    entries=(),
+                    more=next(entries, None) is not None,
+                    application_id=application_id,
+                    store=store,
+                    as_of=str(read.as_of()),
+                ),
+            )
+            return
         shown = 0
         for page in _pages(entries, limit):
             shown += len(page)
-            if as_json:
-                for entry in page:
-                    say(_line(entry))
-            else:
-                show([_table(f"Store {store} of {application_id}", page)])
+            show([_table(f"Store {store} of {application_id}", page)])
         for note in _notes(read, key, shown, more=next(entries, None) is not None):
-            say(note, err=as_json)
+            say(note)
 
 
 def _entries(read: StoredState, key: str | None, *, hexadecimal: bool) -> Iterator[StateEntry]:
@@ -130,19 +170,24 @@ def _table(title: str, entries: Sequence[StateEntry]) -> Table:
     return Table(title=title, columns=tuple(filled), rows=list(zip(*filled.values(), strict=True)))
 
 
-def _line(entry: StateEntry) -> str:
-    """Return an entry as a JSON object; objects that JSON cannot hold, as Python prints them."""
-    facts: dict[str, Any] = {"key": entry.key, "value": entry.value}
-    for name in ("start_ms", "end_ms", "waits"):
-        if getattr(entry, name) is not None:
-            facts[name] = getattr(entry, name)
-    facts |= {"timestamp_ms": entry.timestamp_ms, "task": entry.task_id}
+def _entry(entry: StateEntry) -> StoreEntry:
+    return StoreEntry(
+        key=_jsonable(entry.key),
+        value=_jsonable(entry.value),
+        start_ms=entry.start_ms,
+        end_ms=entry.end_ms,
+        waits=entry.waits,
+        timestamp_ms=entry.timestamp_ms,
+        task=entry.task_id,
+    )
+
+
+def _jsonable(value: Any) -> Any:
+    """Return a value as JSON can hold it: what is of no type of JSON's, as Python prints it."""
     try:
-        return msgspec.json.encode(facts, enc_hook=repr).decode()
-    except Exception:  # e.g. keys of a dict that JSON cannot hold
-        return msgspec.json.encode(
-            facts | {"key": repr(entry.key), "value": repr(entry.value)}, enc_hook=repr
-        ).decode()
+        return msgspec.to_builtins(value, enc_hook=repr, str_keys=True)
+    except Exception:  # a value may hold anything, e.g. keys of a dict that are no text
+        return repr(value)
 
 
 class _Progress:

@@ -29,7 +29,7 @@ from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_t
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.report.counts import count_rows, due_text
 from airflow_kstreams.batch.report.growing import blocked_rows, expansion_rows, growth_rows, reading_rows
-from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, ConfigFile, cluster, show
+from airflow_kstreams.cli.shared_options import ApplicationId, Connection, connecting, show
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -82,10 +82,10 @@ _THREADS: tuple[_Column, ...] = (
 )
 
 
+@connecting
 def status(
     application_id: ApplicationId,
-    bootstrap_server: BootstrapServer = None,
-    config_file: ConfigFile = None,
+    connection: Connection,
     runs: Annotated[int, typer.Option(min=0, help="Finished runs to show.")] = 10,
     records: Annotated[
         bool, typer.Option("--records", help="Show the records of the metadata topic, too.")
@@ -102,7 +102,7 @@ def status(
     look_ms = round(timeout * 1000)
     # Half of it for each request: so a broker that never answers differs from one that answers late.
     settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
-    kafka = cluster(bootstrap_server, config_file, settings, look_ms=look_ms)
+    kafka = connection.cluster(settings, look_ms=look_ms)
     found = read_status(kafka, application_id)
     show(
         _tables(found, runs), notes=[f"{found.application_id}-metadata:", *found.metadata] if records else ()

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from airflow_kstreams.explore import stored_state
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from tests.support.command_line import json_of
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.traces import broker_state
 from tests.unit.cli.test_app import invoke
@@ -79,7 +79,7 @@ def test_stores_are_read_as_of_the_last_run_and_of_the_last_commit_during_one(
 def shown(file: Path, application_id: str, kafka: str) -> dict[str, Any]:
     """Return what the command prints, by key."""
     where = ("--application-id", application_id, "--bootstrap-server", kafka)
-    result = invoke("state", str(file), "totals", *where, "--format", "json", "--limit", "0")
-    assert result.exit_code == 0, result.stderr
-    assert "as of the last commit: run three was under way" in result.stderr
-    return {entry["key"]: entry for entry in map(msgspec.json.decode, result.stdout.splitlines())}
+    result = invoke("state", str(file), "totals", *where, "--json", "--limit", "0")
+    document = json_of(result, "state")
+    assert "as of the last commit: run three was under way" in document["as_of"]
+    return {entry["key"]: entry for entry in document["entries"]}

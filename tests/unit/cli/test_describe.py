@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from spark_apps.flight_delays import topology
+from tests.support.command_line import json_of
 from tests.unit.cli.test_app import FLIGHTS, invoke
 
 
@@ -24,6 +25,23 @@ from tests.unit.cli.test_app import FLIGHTS, invoke
 def test_topology_is_printed_in_the_format_when_asked_for(arguments: list[str], expected: str) -> None:
     result = invoke("describe", FLIGHTS, *arguments)
     assert (result.exit_code, result.stdout, result.stderr) == (0, expected, "")
+
+
+def test_json_holds_every_node_with_its_place() -> None:
+    document = json_of(invoke("describe", FLIGHTS, "--application-id", "app", "--json"), "describe")
+    nodes = {node["name"]: node for sub in document["subtopologies"] for node in sub["nodes"]}
+    assert [*nodes] == [node.name for sub in topology().subtopologies() for node in sub.nodes]
+    first = nodes["KSTREAM-SOURCE-0000000000"]
+    assert (first["kind"], first["topics"], first["parents"]) == ("source", ["flights"], [])
+    assert first["defined_at"].rpartition(":")[0] == FLIGHTS
+    text = topology().describe(application_id="app")
+    assert all(
+        f"(topic: {topic})" in text
+        for node in nodes.values()
+        if node["kind"] == "sink"
+        for topic in node["topics"]
+    )
+    assert invoke("describe", FLIGHTS, "--json", "--format", "svg").exit_code == 2
 
 
 @pytest.mark.parametrize(

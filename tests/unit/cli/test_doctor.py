@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding
+from tests.support.command_line import json_of
 from tests.unit.cli.test_app import FLIGHTS, invoke
 
 pytestmark = pytest.mark.promise("doctor-finds-settings")
@@ -50,6 +51,10 @@ def test_client_settings_are_findings_when_they_weaken_a_connection(
     weak = invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file))
     assert weak.exit_code == 0
     assert "warning, client settings: what to do: remove the setting" in " ".join(weak.stdout.split())
+    found = json_of(
+        invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file), "--json"), "doctor"
+    )
+    assert [finding["level"] for finding in found["findings"]] == ["warning"]
     file.write_text("bootstrap.servers=kafka:1\nsecurity.protocol=SSL\n")
     assert (
         "what to do"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.command_line import json_of
 from tests.support.kafka.in_process import Application
 from tests.unit.cli.test_app import invoke
 
@@ -82,27 +82,32 @@ def test_windows_of_one_key_are_shown_with_their_bounds(state: Path) -> None:
     ]
 
 
-def test_json_has_an_entry_per_line_and_the_moment_on_stderr(state: Path) -> None:
-    result = shown(state, "minutes", "ann", "--format", "json")
-    assert [msgspec.json.decode(line) for line in result.stdout.splitlines()] == [
-        {
-            "key": "ann",
-            "value": 1,
-            "start_ms": 60_000,
-            "end_ms": 120_000,
-            "timestamp_ms": 60_001,
-            "task": "0_0",
-        },
-        {
-            "key": "ann",
-            "value": 1,
-            "start_ms": 120_000,
-            "end_ms": 180_000,
-            "timestamp_ms": 120_000,
-            "task": "0_0",
-        },
-    ]
-    assert result.stderr.startswith("as of run one, finished")
+def test_json_holds_all_entries_and_their_moment(state: Path) -> None:
+    result = shown(state, "minutes", "ann", "--json")
+    assert json_of(result, "state") == {
+        "entries": [
+            {
+                "key": "ann",
+                "value": 1,
+                "start_ms": start_ms,
+                "end_ms": start_ms + 60_000,
+                "waits": None,
+                "timestamp_ms": timestamp_ms,
+                "task": "0_0",
+            }
+            for start_ms, timestamp_ms in ((60_000, 60_001), (120_000, 120_000))
+        ],
+        "more": False,
+        "application_id": "shop",
+        "store": "minutes",
+        "as_of": "as of run one, finished 2023-11-14 22:13:20 UTC",
+    }
+
+
+def test_json_says_that_there_are_more_entries_when_the_limit_is_reached(state: Path) -> None:
+    document = json_of(shown(state, "totals", "--limit", "1", "--json"), "state")
+    assert ([entry["key"] for entry in document["entries"]], document["more"]) == (["ann"], True)
+    assert json_of(shown(state, "totals", "eve", "--json"), "state")["entries"] == []
 
 
 def test_there_is_said_to_be_more_when_the_limit_is_reached(state: Path) -> None:
@@ -114,8 +119,8 @@ def test_there_is_said_to_be_more_when_the_limit_is_reached(state: Path) -> None
 
 
 def test_key_is_taken_as_bytes_when_it_is_hexadecimal(state: Path) -> None:
-    result = shown(state, "totals", b"bob".hex(), "--hex", "--format", "json")
-    assert msgspec.json.decode(result.stdout)["key"] == "bob"
+    found = json_of(shown(state, "totals", b"bob".hex(), "--hex", "--json"), "state")
+    assert [entry["key"] for entry in found["entries"]] == ["bob"]
     assert shown(state, "totals", "bob", "--hex").exit_code == 2
 
 

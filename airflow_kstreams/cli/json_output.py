@@ -1,0 +1,75 @@
+"""Prints results and errors as JSON.
+
+Rule: with ``--json`` stdout holds one JSON document or nothing, and an error is one JSON object in one line
+of stderr, an :class:`ErrorDocument`. Each document is encoded from a ``msgspec.Struct`` or a dataclass. Its
+schema, which ``dev/reference`` writes to ``docs/reference/json/``, is made from the same type: a command's
+module names its types in ``DOCUMENTS``, the words of the command -> the type.
+
+All text is ASCII with JSON's escapes, so text of others moves no cursor and turns no direction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in place of tables and text.")]
+
+_INDENT = 2
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """An error of a command with --json: one line of stderr.
+
+    :param error: class of the error, as docs/reference/errors.md lists them, or UsageError.
+    :param cause: the event, its place, the finding and the expectation.
+    :param fix: the remedy; empty if there is none.
+    :param retriable: whether a retry without a change can succeed.
+    :param exit_code: exit code of the command: 1, or 2 where the command line itself is wrong.
+    """
+
+    error: str
+    cause: str
+    fix: str
+    retriable: bool
+    exit_code: int
+
+
+def print_json(document: object) -> None:
+    """Print a command's one document.
+
+    :param document: a struct or dataclass whose type is in its module's ``DOCUMENTS``.
+    """
+    typer.echo(_text(document, indent=_INDENT))
+
+
+def print_json_list(name: str, elements: Iterable[object], document: Callable[[], object]) -> None:
+    """Print one document whose first field is a list that memory does not need to hold. An error meanwhile
+    leaves it incomplete.
+
+    :param name: name of the list.
+    :param elements: elements of the list, each printed in a line of its own.
+    :param document: makes the document, with an empty list, when all elements are printed.
+    """
+    separator = ""
+    for element in elements:
+        typer.echo(separator or f'{{\n  "{name}": [', nl=False)
+        typer.echo(f"\n    {_text(element)}", nl=False)
+        separator = ","
+    end = _text(document(), indent=_INDENT)
+    typer.echo(f"\n  {end[end.index(']') :]}" if separator else end)
+
+
+def error_line(document: ErrorDocument) -> str:
+    """Return an error as one line."""
+    return _text(document)
+
+
+def _text(document: object, *, indent: int | None = None) -> str:
+    # msgspec writes what is no finite number as null; json escapes all that is not ASCII.
+    plain: Any = json.loads(msgspec.json.encode(document))
+    return json.dumps(plain, indent=indent).replace("\x7f", "\\u007f")
