@@ -314,6 +314,10 @@ class KafkaClientError(KStreamsError):
     retriable_code: bool = False
     fatal: bool = False
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able form, with the code."""
+        return {**super().to_dict(), "code": self.code}
+
     @property
     def is_retriable(self) -> bool:
         """True if a retry without a change can succeed.
@@ -385,10 +389,12 @@ class ReportedError(KStreamsError):
     :param error_type: the error's class in that process.
     :param retriable_there: True if a retry can help, according to that process.
     :param trace: traceback through the user's functions in that process.
+    :param code: Kafka's name of the error in that process; empty for any other error.
     """
 
     error_type: str
     retriable_there: bool
+    code: str = ""
 
     @property
     def is_retriable(self) -> bool:
@@ -401,7 +407,7 @@ class ReportedError(KStreamsError):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report unchanged."""
-        return {**super().to_dict(), "type": self.error_type}
+        return {**super().to_dict(), "type": self.error_type, **({"code": self.code} if self.code else {})}
 
     @classmethod
     def from_dict(cls, reported: Mapping[str, Any]) -> ReportedError:
@@ -415,6 +421,7 @@ class ReportedError(KStreamsError):
             error_type=str(reported.get("type", "KStreamsError")),
             retriable_there=bool(reported.get("retriable", True)),
             trace=str(reported.get("trace", "")),
+            code=str(reported.get("code", "")),
         )
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.growing.expansion_rules import Expansion
+from airflow_kstreams.batch.ledger.history import Attempt, Failure, Histories, How, RunHistory
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
@@ -25,6 +26,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.replay_records import Replay, decode_replays, encode_replay
 from airflow_kstreams.batch.protocol.slice.metadata import fold
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, finished_record
+from airflow_kstreams.batch.protocol.step_times import StepTimes
 from airflow_kstreams.batch.reset.ledger_repair import plan_repair, repair
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.run.begin.left_unread import written_to
@@ -38,6 +40,12 @@ from tests.support.kafka.ledger_history import APP, LEDGER, LedgerHistory
 from tests.support.kafka.metadata_log import a_slice, log_of, second_run
 
 pytestmark = pytest.mark.promise("own-topics-can-be-poisoned")
+
+
+def an_attempt() -> Attempt:
+    failure = Failure(kind="RecordError", cause="in-0@7: no number", fix="mend it")
+    begun = Attempt(part="driver", owner="x", order=(0, 1), begun_ms=1, generation=1)
+    return begun.ended(How.FAILED, 5, failure=failure, steps=[StepTimes("process", 2, 4, 0, "0_0", 1)])
 
 
 def only_ours(read: Callable[[], object]) -> bool:
@@ -76,6 +84,7 @@ def test_ledger_is_read_or_refused_whatever_stands_in_it(seed: int) -> None:
     random = Random(seed)
     history = LedgerHistory(kafka=InMemoryKafka(clock=ManualClock()), partitions=2)
     history.finish_many(2)
+    history.tell(Histories(runs=(RunHistory(run_id="r", attempts=(an_attempt(),)),)))
     history.renew()
     record = poisoned(_as_written(random.choice(history.kafka.records(LEDGER))), random)
     history.kafka.append(LEDGER, record.value, record.key, headers=record.headers)
@@ -87,6 +96,7 @@ def test_ledger_is_read_or_refused_whatever_stands_in_it(seed: int) -> None:
             ledger.detailed(run)
             list(ledger.before(run))
         ledger.find(history.finished[0])
+        assert ledger.histories().unreadable in (0, 1) or ledger.histories().runs
         assert (ledger.stops, ledger.topic_ids, ledger.left_at(["in"])) is not None
 
     only_ours(read)
@@ -98,6 +108,7 @@ def test_ledger_is_repaired_without_loss_whatever_stands_in_it(seed: int) -> Non
     random = Random(seed)
     history = LedgerHistory(kafka=InMemoryKafka(clock=ManualClock()), partitions=2)
     history.finish_many(3)
+    history.tell(Histories(runs=(RunHistory(run_id="r", attempts=(an_attempt(),)),)))
     history.renew()
     before, written = history.read(), history.kafka.records(LEDGER)
     for _ in range(random.choice((1, 1, 2, 3, 5))):

@@ -53,6 +53,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     :param lease_ms: milliseconds from a renewal to the lease's end, the owner's setting ``lease.ms``.
     :param slice_run_id: the run whose slice the owner works on; empty when that has no slice.
     :param checkpoint: offsets of the last checkpoint in the ledger, ``[from, to)``; None if none is known.
+    :param history: offset of the last record of the histories of runs that have not finished, see
+        :mod:`airflow_kstreams.batch.ledger.history`; -1 without one.
     """
 
     owner_run_id: str
@@ -65,6 +67,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     stopping: bool = False
     slice_run_id: str = ""
     checkpoint: tuple[int, int] | None = None
+    history: int = -1
 
     @property
     def works_on(self) -> str:

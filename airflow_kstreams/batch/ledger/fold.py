@@ -38,6 +38,7 @@ from airflow_kstreams.batch.ledger.facts import (
     OwnTopics,
     ResetRecord,
 )
+from airflow_kstreams.batch.ledger.history import HISTORY_KEY, Histories
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
 from airflow_kstreams.batch.ledger.run_search import Entries, Everything, Located
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary
@@ -61,6 +62,8 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record,
 _T = TypeVar("_T")
 
 LEASE_KEY = "__lease__"
+#: Keys of the records that may follow the last checkpoint.
+BEHIND_CHECKPOINT = (LEASE_KEY, HISTORY_KEY)
 CHECKPOINT_KEY = "__checkpoint__"
 #: Prefix of the keys that are no run ids.
 RESERVED = "__"
@@ -90,6 +93,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     :param past: summary of the earlier runs.
     :param at: offset that the writer expected this record to get. If the record lies elsewhere, the offsets
         of all that was written with it are wrong, too.
+    :param history: offset of the last record of the histories of runs that have not finished; -1 without one.
     """
 
     past: PastRuns
@@ -101,6 +105,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     own_topics: OwnTopics | None = None
     changelog_ends: ChangelogEnds | None = None
     accepted: dict[PartitionName, Acceptance] = {}
+    history: int = -1
 
 
 def check_run_id(run_id: str) -> None:
@@ -119,6 +124,12 @@ def lease_record(application_id: str, lease: Lease) -> MetadataRecord:
     """Return the ledger's record of the lease."""
     topic = ProtocolTopics(application_id).ledger
     return MetadataRecord(topic, msgspec.json.encode(lease), LEASE_KEY.encode(), None)
+
+
+def history_record(application_id: str, histories: Histories) -> MetadataRecord:
+    """Return the ledger's record of what happened to runs that have not finished."""
+    topic = ProtocolTopics(application_id).ledger
+    return MetadataRecord(topic, histories.encode(), HISTORY_KEY.encode(), None)
 
 
 def decode_lease(record: Record) -> Lease | None:
@@ -203,6 +214,14 @@ class FoldedLedger(NamedTuple):
     span: Span | None
     lease: LeaseSeen | None
 
+    @property
+    def history_at(self) -> int:
+        """Offset of the last record of histories, as the later one of checkpoint and lease names it."""
+        lease, held = self.lease, self.checkpoint.lease
+        behind = lease is not None and (held is None or lease.offset > held.offset)
+        # A lease that the checkpoint does not hold was written in its transaction, or after it.
+        return lease.lease.history if behind and lease is not None else self.checkpoint.history
+
 
 def checkpoint_span(records: tuple[Record, ...]) -> Span | None:
     """Return the offsets of the last checkpoint by the last record; None if all must be read."""
@@ -213,7 +232,7 @@ def checkpoint_span(records: tuple[Record, ...]) -> Span | None:
     if lease is None or lease.checkpoint is None:
         return None
     after = (record for record in records if record.offset() >= lease.checkpoint[1])
-    return lease.checkpoint if all(key_of(record) == LEASE_KEY for record in after) else None
+    return lease.checkpoint if all(key_of(record) in BEHIND_CHECKPOINT for record in after) else None
 
 
 def checkpoints(records: Iterable[Record]) -> Iterator[tuple[Record, bytes | None]]:
@@ -267,8 +286,8 @@ def last_checkpoint(records: Sequence[Record]) -> tuple[LedgerCheckpoint, Span] 
 def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, FoldedLedger]:
     """Find every entry of a run, the last checkpoint, and the lease after it.
 
-    Behind the checkpoint come leases only. Where another program has written there, no checkpoint counts as
-    found, and the next one that is written brings all of the index.
+    Behind the checkpoint come leases and histories only. Where another program has written there, no
+    checkpoint counts as found, and the next one that is written brings all of the index.
 
     :raises ConfigError: no record belongs to a ledger.
     :raises KafkaClientError: a record belongs to no ledger or to another version's, or the checkpoint is
@@ -288,7 +307,7 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
         if key.startswith(DETAILS_KEY) and "#" not in key:
             details[key] = record.offset() + 1
         if record.offset() >= after:
-            alone = alone and key == LEASE_KEY
+            alone = alone and key in BEHIND_CHECKPOINT
             if key == LEASE_KEY and record.offset() == last_of[record.key()]:
                 lease = lease_seen(record)
         if not key or key.startswith(RESERVED) or record.offset() != last_of[record.key()]:

@@ -6,12 +6,14 @@ that takes back what a run processed says so in that run's entry. Reserved keys 
 ``__lease__`` holds the lease, ``__checkpoint__`` all that the next run needs (partition groups, where each
 topic was left, ids of the engine's own topics, where changelogs ended, the last reset, the last continuous
 run, the root of the index), ``__index__/<digits>`` pages of the index, ``__details__/<slot>`` what entries
-leave out.
+leave out, ``__history__`` what happened to runs that have not finished (JSON of
+:class:`~airflow_kstreams.batch.ledger.history.Histories`).
 
 Rule: only the holder of the coordinator's transactional id writes, and each of its transactions ends with a
 checkpoint, a lease, or both in this order. The checkpoint holds everything as it is after the transaction,
-and each lease says where the last checkpoint is. So the last record of the log is enough to find everything:
-it is a checkpoint, or a lease that names one, and between that checkpoint and the end lie leases only.
+and each lease says where the last checkpoint is, and both where the last history is. So the last record of
+the log is enough to find everything: it is a checkpoint, or a lease that names one, and between that
+checkpoint and the end lie leases and histories only.
 
 Reading: the last few records, more until one is visible; then the checkpoint, if it was not among them.
 Anything else at the end (another program wrote it), or no checkpoint where one should be, means that all of
@@ -61,6 +63,7 @@ from airflow_kstreams.batch.ledger.fold import (
     last_checkpoint,
     lease_seen,
 )
+from airflow_kstreams.batch.ledger.history import Histories, RunHistory
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft
 from airflow_kstreams.batch.ledger.run_search import Everything, LogSpan, RunArchive
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -104,6 +107,7 @@ class Ledger:
         topic, the index.
     :param checkpoint: offsets of the last checkpoint, ``[from, to)``; None if there is none, or if a record
         that is no lease follows it.
+    :param history_at: offset of the record with the histories of runs that have not finished; -1 without one.
     :param next_offset: offset that the next record will get if this application writes it; -1 if open
         transactions hide the log's end.
     :param archive: finds single runs in the log. Like ``log`` it is left out when two ledgers are compared.
@@ -121,6 +125,7 @@ class Ledger:
     accepted: Mapping[TopicPartition, Acceptance] = field(default_factory=dict)
     past: PastRuns = field(default=PastRuns())
     checkpoint: Span | None = None
+    history_at: int = -1
     next_offset: int = field(default=-1, compare=False)
     archive: RunArchive = field(
         default=RunArchive(None, PastRuns(), everything=Everything({})), compare=False, repr=False
@@ -129,8 +134,8 @@ class Ledger:
 
     @property
     def unwritten(self) -> bool:
-        """Whether no run has begun yet, as far as the ledger says."""
-        return self == Ledger()
+        """Whether no run has begun yet, as far as the ledger says; attempts to begin one may have failed."""
+        return replace(self, checkpoint=None, history_at=-1) == Ledger()
 
     @property
     def held_lease(self) -> Lease | None:
@@ -231,6 +236,15 @@ class Ledger:
     def detailed(self, run: RunSummary) -> RunSummary:
         """Return a run's entry together with its details; without them if they have expired."""
         return self.archive.detailed(run)
+
+    def histories(self) -> Histories:
+        """Return what happened to the last few runs that have not finished."""
+        return Histories() if self.history_at < 0 else self.archive.histories(self.history_at)
+
+    def history(self, run_id: str) -> RunHistory | None:
+        """Return what happened to a run, finished or not; None if nothing of it is kept any more."""
+        done = self.find(run_id)
+        return self.histories().of(run_id) if done is None else self.detailed(done).history
 
     def with_reset(self, reset: ResetRecord) -> Ledger:
         """Return the ledger after a step of a reset, which ends a continuous run."""
@@ -404,6 +418,8 @@ class _Source:
                 lease=seen.lease,
                 lease_offset=seen.offset,
                 lease_written_ms=seen.written_ms,
+                history_at=seen.lease.history,
+                archive=known.archive.grown(self._span(content), content.records),
                 next_offset=content.stable_end if content.complete else -1,
                 log=content.log,
             )
@@ -434,9 +450,14 @@ class _Source:
             accepted={partition_named(name): each for name, each in held.accepted.items()},
             past=held.past,
             checkpoint=state.span,
+            history_at=state.history_at,
             next_offset=content.stable_end if content.complete else -1,
             archive=RunArchive(
-                self._span(content), held.past, everything=everything, read_all=self._everything
+                self._span(content),
+                held.past,
+                everything=everything,
+                read_all=self._everything,
+                tail=content.records,
             ),
             log=content.log,
         )

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from airflow_kstreams.batch.ledger.history import HISTORY_KEY, Histories
 from airflow_kstreams.batch.ledger.past_runs import (
     INDEX_KEY,
     IndexPage,
@@ -87,6 +89,7 @@ class RunArchive:
     :param past: facts of earlier runs from the checkpoint, which hold the index.
     :param everything: entries and details of all runs, if the whole log was read.
     :param read_all: reads the whole log.
+    :param tail: records that were read already.
     """
 
     def __init__(
@@ -96,12 +99,24 @@ class RunArchive:
         *,
         everything: Everything | None = None,
         read_all: Callable[[], Everything] = lambda: Everything({}),
+        tail: Sequence[Record] = (),
     ) -> None:
         self._span = span
         self._past = past
         self._everything = everything
         self._read_all = read_all
         self._found: dict[str, Located | None] = {}
+        self._histories = _histories_in(tail)
+
+    def grown(self, span: LogSpan, tail: Sequence[Record]) -> RunArchive:
+        """Return the archive of the same entries, after leases and histories were written behind them.
+
+        :param span: the log as it is now.
+        :param tail: records that were read already.
+        """
+        archive = copy(self)
+        archive._span, archive._histories = span, _histories_in(tail)
+        return archive
 
     @property
     def indexed(self) -> bool:
@@ -184,6 +199,16 @@ class RunArchive:
             return entry
         return entry if self._span is None else read_details(self._span, entry)
 
+    def histories(self, at: int) -> Histories:
+        """Return what the record of histories at an offset holds; one that is not there, or that cannot be
+        read, counts as unreadable.
+        """
+        try:
+            value = self._histories[at] if at in self._histories else self._value(at, HISTORY_KEY)
+        except WrongHintError:
+            value = None
+        return Histories.decode(value)
+
     def page(self, digits: str, at: int) -> IndexPage:
         """Return a page of the index.
 
@@ -237,6 +262,10 @@ class RunArchive:
         where = "a ledger" if self._span is None else self._span.partition.topic
         log.warning("%s: its index does not fit, so all of it is read; the next run builds it anew", where)
         self.all()
+
+
+def _histories_in(records: Sequence[Record]) -> dict[int, bytes | None]:
+    return {record.offset(): record.value() for record in records if record.key() == HISTORY_KEY.encode()}
 
 
 def read_details(span: LogSpan, entry: RunSummary) -> RunSummary:

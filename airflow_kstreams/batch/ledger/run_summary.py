@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from airflow_kstreams.batch.ledger.history import RunHistory
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, sum_parked
 from airflow_kstreams.batch.protocol.slice.slice import (
@@ -110,6 +111,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param global_tables: the pieces of global tables that its tasks saw.
     :param advanced_to_ms: moment to which the end of the run brought stream time, epoch milliseconds; None
         without one.
+    :param attempts: the number of its attempts; 0 where it is not known.
+    :param history: what happened to it; a detail.
     """
 
     run_id: str
@@ -142,6 +145,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     behind_cut: BehindCut | None = None
     global_tables: tuple[FrozenTable, ...] = ()
     advanced_to_ms: Moment | None = None
+    attempts: int = 0
+    history: RunHistory | None = None
 
     @property
     def state(self) -> str:
@@ -269,6 +274,7 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param times: partition times by topic; absent where there are none.
     :param tasks: the number of tasks that reported.
     :param reports: the tasks' reports as columns: field -> its values.
+    :param history: what happened to the run; None where it is not known.
     """
 
     run_id: str
@@ -279,6 +285,7 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     times: dict[str, tuple[PartitionTimes, ...]] = {}
     tasks: PartitionCount = 0
     reports: Columns = {}
+    history: RunHistory | None = None
 
     def __post_init__(self) -> None:
         starts = self.starts.items()
@@ -309,6 +316,7 @@ def details_of(summary: RunSummary) -> RunDetails:
         times=times_by_topic(summary),
         tasks=len(summary.tasks),
         reports=_columns(summary.tasks),
+        history=None if summary.history is None else summary.history.bounded(),
     )
 
 
@@ -322,6 +330,7 @@ def entry_of(summary: RunSummary) -> RunSummary:
         topic_ids={},
         partition_times={},
         read=summary.reads,
+        history=None,
     )
 
 
@@ -354,6 +363,7 @@ def with_details(entry: RunSummary, details: RunDetails) -> RunSummary | None:
         tasks=reports,
         topic_ids=details.topic_ids,
         partition_times=details.times_by_partition,
+        history=details.history,
     )
 
 

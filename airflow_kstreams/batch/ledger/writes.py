@@ -112,6 +112,7 @@ class _Writing:
             own_topics=ledger.own_topics,
             changelog_ends=ledger.changelog_ends,
             accepted={str(tp): each for tp, each in sorted(ledger.accepted.items())},
+            history=ledger.history_at,
         )
         return LedgerRecords(self._records, self._add_checkpoint(checkpoint), self._finished)
 

@@ -9,10 +9,12 @@ hold. Another claim makes the write fail, and no record of it is seen.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +22,8 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.metadata_owner import refuse_others_metadata
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.fold import lease_record
+from airflow_kstreams.batch.ledger.fold import history_record, lease_record
+from airflow_kstreams.batch.ledger.history import Histories
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger, salvage_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.salvage import Salvage
@@ -49,6 +52,17 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 _TRANSACTION_TIMEOUT_MS = 10_000
 
 
+class _InLedger(NamedTuple):
+    """The ledger's records of a transaction, the places of the last checkpoint and of the last record of
+    histories after it, and the run that it finishes.
+    """
+
+    records: list[MetadataRecord]
+    checkpoint: tuple[int, int] | None
+    history_at: int
+    finished: RunSummary | None
+
+
 class CoordinatorSession:
     """Makes the coordinator's clients when first needed. Safe to use from several threads.
 
@@ -74,7 +88,7 @@ class CoordinatorSession:
         self._writer: WriterPort | None = None
         self._metadata = MetadataView(cluster, settings.application_id, clock=self.clock)
         self._checkpoint: tuple[int, int] | None = None
-        self._next_offset = -1
+        self._next_offset = self._history_at = -1
         self.writing = threading.RLock()
         self.reading = threading.RLock()
 
@@ -117,7 +131,7 @@ class CoordinatorSession:
         with self.writing:
             self._drop_writer()
             # The ledger may have grown; only reading it tells.
-            self._checkpoint, self._next_offset = None, -1
+            self._checkpoint, self._next_offset, self._history_at = None, -1, -1
             await_leaders(self.admin, ProtocolTopics(self.application_id).protocol)
             writer = self._cluster.writer(
                 transactional_id=f"{self.application_id}-coordinator",
@@ -152,12 +166,15 @@ class CoordinatorSession:
         offsets: Mapping[TopicPartition, CommittedOffset] | None = None,
         ledger: LedgerChange | None = None,
         lease: Lease | None = None,
+        histories: Histories | None = None,
     ) -> RunSummary | None:
         """Write records and offsets in one transaction.
 
         :param records: records of the metadata topic, or of the ledger, which come before its changes.
         :param ledger: changes to the ledger, which must have been read since the claim.
         :param lease: lease to write to the ledger, naming the last checkpoint.
+        :param histories: what happened to runs that have not finished, where that changes; a change of the
+            ledger or a lease must be written with it, which names it.
         :return: the run that the change finishes, as the ledger gives it from now on.
         :raises TaskFencedError: another coordinator claimed the transactional id.
         :raises SuspectWriterError: the connection was lost since the claim; nothing was written.
@@ -179,7 +196,8 @@ class CoordinatorSession:
                 records = list(records)
                 topic = ProtocolTopics(self.application_id).ledger
                 before = sum(record.topic == topic for record in records)
-                in_ledger, checkpoint, finished = self._in_ledger(ledger, lease, before)
+                written = self._in_ledger(ledger, lease, before, histories)
+                in_ledger = written.records
                 for record in (*records, *in_ledger):
                     writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)
                 if offsets:
@@ -188,21 +206,27 @@ class CoordinatorSession:
             except BaseException:
                 self._drop_writer()
                 raise
-            self._checkpoint = checkpoint
+            self._checkpoint, self._history_at = written.checkpoint, written.history_at
             if in_ledger and self._next_offset >= 0:
                 # One more for the transaction's marker.
                 self._next_offset += before + len(in_ledger) + 1
-            return finished
+            return written.finished
 
     def _in_ledger(
-        self, change: LedgerChange | None, lease: Lease | None, before: int
-    ) -> tuple[list[MetadataRecord], tuple[int, int] | None, RunSummary | None]:
-        """Return the ledger's records of a transaction, the place of the last checkpoint after it, and the
-        run that it finishes.
+        self, change: LedgerChange | None, lease: Lease | None, before: int, histories: Histories | None
+    ) -> _InLedger:
+        """Return the ledger's records of a transaction, and what they mean.
 
         :param before: number of other records of the ledger that come before them.
         """
         records, checkpoint, finished = list[MetadataRecord](), self._checkpoint, None
+        history_at = self._history_at
+        # Without the place that the record gets, nothing could name it.
+        if histories is not None and self._next_offset >= 0:
+            history_at = -1
+            if histories != Histories():
+                history_at = self._next_offset + before
+                records.append(history_record(self.application_id, histories))
         if change is not None:
             if self._next_offset < 0:
                 raise KafkaClientError(
@@ -211,13 +235,17 @@ class CoordinatorSession:
                     code="_STATE",
                     retriable_code=True,
                 )
-            records, checkpoint, finished = ledger_records(
-                self.application_id, change, self._next_offset + before
+            change = dataclasses.replace(
+                change, ledger=dataclasses.replace(change.ledger, history_at=history_at)
             )
+            changed, checkpoint, finished = ledger_records(
+                self.application_id, change, self._next_offset + before + len(records)
+            )
+            records += changed
         if lease is not None:
-            named = msgspec.structs.replace(lease, checkpoint=checkpoint)
+            named = msgspec.structs.replace(lease, checkpoint=checkpoint, history=history_at)
             records.append(lease_record(self.application_id, named))
-        return records, checkpoint, finished
+        return _InLedger(records, checkpoint, history_at, finished)
 
     def read_metadata(
         self, plan: TopologyPlan | None, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS
@@ -253,8 +281,12 @@ class CoordinatorSession:
                 reading=self._held_reader,
             )
             if self.claimed and wait_ms:
-                self._checkpoint, self._next_offset = ledger.checkpoint, ledger.next_offset
+                self._remember(ledger)
             return ledger
+
+    def _remember(self, ledger: Ledger) -> None:
+        self._checkpoint, self._next_offset = ledger.checkpoint, ledger.next_offset
+        self._history_at = ledger.history_at
 
     def salvage_ledger(self) -> tuple[Ledger, Salvage]:
         """Read what can be read of a ledger that :meth:`read_ledger` refuses; a write may follow it."""
@@ -263,7 +295,7 @@ class CoordinatorSession:
                 self._cluster, self.application_id, admin=self.admin, reader=self.reader, clock=self.clock
             )
             if self.claimed:
-                self._checkpoint, self._next_offset = ledger.checkpoint, ledger.next_offset
+                self._remember(ledger)
             return ledger, found
 
     @contextmanager

@@ -1,0 +1,311 @@
+"""Holds what happened to runs: their attempts, how each ended, with which failure, and when its steps began
+and ended.
+
+Where it is kept: of a run that is not finished in the record ``__history__`` of the ledger, together with
+other runs that have not finished, the last few; of a finished run in its details, for as long as the ledger
+keeps those (``ledger.details.kept``).
+
+Rule: an attempt is written in the transaction that it makes in any case: when it begins, with its lease; when
+it ends, with the release of the lease; when the run is finished, with the run's entry. Only a begin or a
+finish that fails without a lease has a transaction of its own. Each is made under the claim of the
+coordinator's id: a driver that was superseded writes nothing. The next begin finds that an attempt has no
+end, and notes so.
+
+Invariant: nothing is decided by a history. One that cannot be read is counted and said, and the next attempt
+begins another.
+
+Crash argument: before its commit a transaction changes nothing. An attempt whose begin is written, and whose
+driver dies at any line behind it, has no end in the record; the next begin, which reads it under its claim,
+writes that it ended without a word. A crash of that begin leaves it as it was.
+
+A failure holds no data: the text of this package's errors names places and never repeats a record
+(:mod:`airflow_kstreams.streams.hints.hidden_values`); of any other error only the class is kept, and no
+traceback of either. All of it is bounded: texts, steps, attempts and runs have a largest number, and the
+record has a largest size.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
+from airflow_kstreams.batch.protocol.step_times import StepTimes
+from airflow_kstreams.streams.errors import KafkaClientError, KilledError, KStreamsError, ReportedError
+from airflow_kstreams.streams.plan import Moment
+from airflow_kstreams.streams.printable import printable
+
+HISTORY_KEY = "__history__"
+
+#: Number of attempts that a run keeps: the first one, and the last ones.
+MOST_ATTEMPTS = 20
+#: Number of runs that have not finished and are kept.
+MOST_RUNS = 10
+#: Number of steps that an attempt keeps.
+MOST_STEPS = 150
+#: Longest text of a failure, and longest name of an owner.
+MOST_TEXT, MOST_NAME = 1_000, 200
+#: Largest size of the JSON of a run's history in bytes, and of the record of those that have not finished.
+MOST_BYTES = 100_000
+_CUT = " ... (cut)"
+
+#: The part of a run that an attempt works on.
+Part = Literal["capture", "driver", "continuous", "finish"]
+
+
+class How(enum.Enum):
+    """The way an attempt ended."""
+
+    #: The run is finished.
+    FINISHED = "finished"
+    #: Its part is done, and another Airflow task goes on.
+    DONE = "done"
+    FAILED = "failed"
+    #: It was asked to end before it was done.
+    STOPPED = "stopped"
+    #: It ended without a word: its process was killed, its machine died, or Kafka could not be reached.
+    LOST = "lost"
+    #: Another attempt took its work while it may have been alive.
+    TAKEN_OVER = "taken over"
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The error that ended an attempt, without data of records.
+
+    :param kind: class of the error.
+    :param cause: one line: what happened, where, found and expected.
+    :param fix: one line: the remedy; empty if there is none.
+    :param code: Kafka's name of the error; empty for any other error.
+    :param retriable: whether a retry without a change can succeed.
+    """
+
+    kind: str
+    cause: str
+    fix: str = ""
+    code: str = ""
+    retriable: bool = True
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Return the failure that an error is."""
+        if not isinstance(error, KStreamsError):
+            return cls(
+                kind=_cut(type(error).__name__, MOST_NAME),
+                cause=f"an error that is none of airflow-kstreams: {_cut(type(error).__name__, MOST_NAME)}",
+                fix="read the log of the driver, or of the Airflow task, for its text and place",
+            )
+        kind = error.error_type if isinstance(error, ReportedError) else type(error).__name__
+        code = error.code if isinstance(error, KafkaClientError | ReportedError) else ""
+        return cls(
+            kind=_cut(kind, MOST_NAME),
+            cause=_cut(error.cause, MOST_TEXT),
+            fix=_cut(error.fix, MOST_TEXT),
+            code=_cut(code, MOST_NAME),
+            retriable=error.is_retriable,
+        )
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One attempt at a run.
+
+    :param part: the part of the run that it worked on.
+    :param owner: its process or Airflow task, for messages.
+    :param order: (clear number, try number).
+    :param begun_ms: time at which it began, epoch milliseconds.
+    :param for_run: the run that it was started for, where that is another one, which comes after this one.
+    :param generation: generation of the slice, or of the continuous run, that it worked on; 0 where it had
+        none.
+    :param ended_ms: time at which it ended, epoch milliseconds; of one that ended without a word, the last
+        time at which it renewed its lease; 0 as long as no end is known.
+    :param how: the way it ended; None as long as no end is known.
+    :param failure: the error that ended it; None without one.
+    :param steps: the times of its steps, as far as it came to write them: those of the run, of each
+        subtopology, and of the slowest tasks.
+    """
+
+    part: Part
+    owner: str
+    order: tuple[int, int]
+    begun_ms: Moment
+    for_run: str = ""
+    generation: int = 0
+    ended_ms: Moment = 0
+    how: How | None = None
+    failure: Failure | None = None
+    steps: tuple[StepTimes, ...] = ()
+
+    @property
+    def trial(self) -> int:
+        """Its try number in Airflow; of a driver started by hand, the time of its start."""
+        return self.order[1]
+
+    @property
+    def took_over(self) -> bool:
+        """Whether it went on with the slice of an earlier attempt."""
+        return self.part == "driver" and self.generation > 1
+
+    def ended(
+        self,
+        how: How,
+        ended_ms: int,
+        *,
+        failure: Failure | None = None,
+        steps: Iterable[StepTimes] = (),
+    ) -> Attempt:
+        """Return it with its end."""
+        return msgspec.structs.replace(
+            self, how=how, ended_ms=ended_ms, failure=failure, steps=(*self.steps, *steps)[:MOST_STEPS]
+        )
+
+
+class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What happened to a run, its last attempts.
+
+    :param run_id: id of the run.
+    :param attempts: its attempts, the first one first.
+    :param omitted: number of attempts between the first one and the others that are not kept.
+    """
+
+    run_id: str
+    attempts: tuple[Attempt, ...] = ()
+    omitted: int = 0
+
+    @property
+    def last(self) -> Attempt | None:
+        """The last attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """The failure of the last attempt; None if that has not failed, or is under way."""
+        return None if self.last is None else self.last.failure
+
+    @property
+    def failed(self) -> tuple[Attempt, ...]:
+        """The attempts that failed."""
+        return tuple(attempt for attempt in self.attempts if attempt.how is How.FAILED)
+
+    @property
+    def takeovers(self) -> tuple[Attempt, ...]:
+        """The attempts that went on with the slice of an earlier one."""
+        return tuple(attempt for attempt in self.attempts if attempt.took_over)
+
+    @property
+    def number(self) -> int:
+        """The number of its attempts, kept or not."""
+        return len(self.attempts) + self.omitted
+
+    def with_attempt(self, attempt: Attempt) -> RunHistory:
+        """Return it with one more attempt; only the last one keeps all of its steps."""
+        before = tuple(map(_without_tasks, self.attempts))
+        kept = (*before, attempt)
+        more = max(0, len(kept) - MOST_ATTEMPTS)
+        if more:
+            kept = (kept[0], *kept[1 + more :])
+        return msgspec.structs.replace(self, attempts=kept, omitted=self.omitted + more)
+
+    def with_last(self, attempt: Attempt) -> RunHistory:
+        """Return it with another state of its last attempt."""
+        return msgspec.structs.replace(self, attempts=(*self.attempts[:-1], attempt))
+
+    def noted(self, how: How, seen_ms: int) -> RunHistory:
+        """Return it with an end of the attempts that have none.
+
+        :param seen_ms: the last time at which such an attempt was seen at work, epoch milliseconds; 0 if it
+            is not known.
+        """
+        return msgspec.structs.replace(
+            self,
+            attempts=tuple(
+                each if each.how is not None else each.ended(how, max(seen_ms, each.begun_ms))
+                for each in self.attempts
+            ),
+        )
+
+    def bounded(self, most: int = MOST_BYTES) -> RunHistory:
+        """Return as much of it as its JSON may hold: first the steps go, of the last attempt last, then the
+        attempts between the first one and the last one, then the longer texts.
+        """
+        found = self
+        for number in range(len(found.attempts)):
+            if len(msgspec.json.encode(found)) <= most:
+                return found
+            attempts = [*found.attempts]
+            attempts[number] = msgspec.structs.replace(attempts[number], steps=())
+            found = msgspec.structs.replace(found, attempts=tuple(attempts))
+        while len(msgspec.json.encode(found)) > most and len(found.attempts) > 2:
+            kept = (found.attempts[0], *found.attempts[2:])
+            found = msgspec.structs.replace(found, attempts=kept, omitted=found.omitted + 1)
+        if len(msgspec.json.encode(found)) > most:
+            return msgspec.structs.replace(found, attempts=found.attempts[-1:], omitted=self.number - 1)
+        return found
+
+
+class Histories(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What happened to the last few runs that have not finished; one record of the ledger.
+
+    :param runs: their histories, the run that was attempted last at the end.
+    :param unreadable: how often a begin has found a record that it could not read.
+    """
+
+    runs: tuple[RunHistory, ...] = ()
+    unreadable: int = 0
+
+    @property
+    def last(self) -> RunHistory | None:
+        """The history of the run that was attempted last."""
+        return self.runs[-1] if self.runs else None
+
+    def of(self, run_id: str) -> RunHistory | None:
+        """Return the history of a run; None if nothing of it is kept."""
+        return next((each for each in self.runs if each.run_id == run_id), None)
+
+    def without(self, run_id: str) -> Histories:
+        """Return the others."""
+        return msgspec.structs.replace(self, runs=tuple(each for each in self.runs if each.run_id != run_id))
+
+    def with_run(self, run: RunHistory, *, most_runs: int = MOST_RUNS) -> Histories:
+        """Return them with the history of a run, which comes last."""
+        runs = (*self.without(run.run_id).runs, run)
+        return msgspec.structs.replace(self, runs=runs[-max(1, min(most_runs, MOST_RUNS)) :])
+
+    def encode(self) -> bytes:
+        """Return the JSON, of a bounded size: earlier runs go first."""
+        found = msgspec.structs.replace(self, runs=tuple(run.bounded() for run in self.runs))
+        while len(encoded := msgspec.json.encode(found)) > MOST_BYTES and len(found.runs) > 1:
+            found = msgspec.structs.replace(found, runs=found.runs[1:])
+        return encoded
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Histories:
+        """Return what a record holds; one that cannot be read, or is gone, counts as unreadable."""
+        try:
+            return cls(unreadable=1) if value is None else read_json(value, cls)
+        except UnreadableError:
+            return cls(unreadable=1)
+
+
+def how_ended(error: BaseException | None, *, otherwise: How) -> How:
+    """Return how an attempt ended with an error, or without one.
+
+    :param otherwise: how it ended without an error.
+    """
+    if error is None:
+        return otherwise
+    asked = isinstance(error, KilledError) or not isinstance(error, Exception)
+    reported = isinstance(error, ReportedError) and error.error_type == KilledError.__name__
+    return How.STOPPED if asked or reported else How.FAILED
+
+
+def _without_tasks(attempt: Attempt) -> Attempt:
+    """Return an attempt with the steps of the run and of subtopologies only."""
+    steps: Sequence[StepTimes] = [step for step in attempt.steps if not step.task]
+    return msgspec.structs.replace(attempt, steps=tuple(steps))
+
+
+def _cut(text: str, most: int) -> str:
+    text = printable(text)
+    return text if len(text) <= most else text[: most - len(_CUT)] + _CUT
