@@ -43,7 +43,7 @@ pytestmark = pytest.mark.promise("own-topics-can-be-poisoned")
 
 
 def an_attempt() -> Attempt:
-    failure = Failure(kind="RecordError", cause="in-0@7: no number", fix="mend it")
+    failure = Failure(kind="RecordError", cause="in-0@7: no number", remedy="mend it")
     begun = Attempt(part="driver", owner="x", order=(0, 1), begun_ms=1, generation=1)
     return begun.ended(How.FAILED, 5, failure=failure, steps=[StepTimes("process", 2, 4, 0, "0_0", 1)])
 

@@ -77,14 +77,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :param kind: class of the error.
     :param cause: one line: what happened, where, found and expected.
-    :param fix: one line: the remedy; empty if there is none.
+    :param remedy: one line: what to do; empty if there is none.
     :param code: Kafka's name of the error; empty for any other error.
     :param retriable: whether a retry without a change can succeed.
     """
 
     kind: str
     cause: str
-    fix: str = ""
+    remedy: str = ""
     code: str = ""
     retriable: bool = True
 
@@ -95,14 +95,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return cls(
                 kind=_cut(type(error).__name__, MOST_NAME),
                 cause=f"an error that is none of airflow-kstreams: {_cut(type(error).__name__, MOST_NAME)}",
-                fix="read the log of the driver, or of the Airflow task, for its text and place",
+                remedy="read the log of the driver, or of the Airflow task, for its text and place",
             )
         kind = error.error_type if isinstance(error, ReportedError) else type(error).__name__
         code = error.code if isinstance(error, KafkaClientError | ReportedError) else ""
         return cls(
             kind=_cut(kind, MOST_NAME),
             cause=_cut(error.cause, MOST_TEXT),
-            fix=_cut(error.fix, MOST_TEXT),
+            remedy=_cut(error.fix, MOST_TEXT),
             code=_cut(code, MOST_NAME),
             retriable=error.is_retriable,
         )

@@ -112,7 +112,7 @@ def test_first_and_last_attempts_stay_when_there_are_many() -> None:
 def test_record_is_bounded_whatever_happened() -> None:
     long = "\N{SNOWMAN}" * 5_000
     failure = Failure.of(ConfigError(long, fix=long))
-    assert (len(failure.cause), len(failure.fix)) == (MOST_TEXT, MOST_TEXT)
+    assert (len(failure.cause), len(failure.remedy)) == (MOST_TEXT, MOST_TEXT)
     steps = [StepTimes("process", 2**40, 2**40 + n, n, f"{n}_0", n) for n in range(150)]
     histories = Histories()
     for name in range(MOST_RUNS + 5):
@@ -135,7 +135,7 @@ def test_failure_has_class_code_cause_and_remedy_and_no_words_of_others() -> Non
     error = KafkaClientError("in-0@7: no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
     error.trace = "the value was 'secret'"
     expected = Failure(
-        kind="KafkaClientError", code="_TRANSPORT", cause="in-0@7: no answer", fix="retry", retriable=True
+        kind="KafkaClientError", code="_TRANSPORT", cause="in-0@7: no answer", remedy="retry", retriable=True
     )
     assert Failure.of(error) == expected
     assert Failure.of(ReportedError.from_dict(error.to_dict())) == expected
