@@ -162,8 +162,7 @@ def record_refused(
     return RecordError(
         f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {why}",
         fix="change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
-        "cleanup.policy=compact needs keys), or let production.exception.handler skip or dead-letter what is "
-        "refused for its size or time; then retry the run",
+        "cleanup.policy=compact needs keys); then retry the run",
         topic=topic,
         partition=partition,
         offset=-1,

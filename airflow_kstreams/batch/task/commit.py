@@ -39,6 +39,7 @@ from airflow_kstreams.batch.task.work import TaskSlice
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
+from airflow_kstreams.streams.naming.commands import leaving_out
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
 from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
@@ -191,9 +192,12 @@ class TaskCommit:
             for partition, start in sorted(self._committed.items())
             if positions.get(partition, start) > start
         ]
+        fix = error.fix
+        if error.contents and task.holds_results(error.topic):
+            fix = f"{fix}; or {leaving_out('production')}"
         return RecordError(
             f"task {task.task_id}: {error.cause}; it comes from {' or '.join(spans) or 'no record'}",
-            fix=error.fix,
+            fix=fix,
             topic=error.topic,
             partition=error.partition,
             offset=error.offset,

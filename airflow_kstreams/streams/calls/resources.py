@@ -86,7 +86,8 @@ def open_resources(async_nodes: Sequence[AsyncNode], enter: Callable[[AsyncNode]
         # Compared, not hashed: a factory may be any object.
         found = next((at for at, (known, _) in enumerate(opened) if known is factory or known == factory), -1)
         if found < 0:
-            opened.append((factory, _entered(async_node, enter, _node=async_node.name)))
+            entered = _entered(async_node, enter, _node=async_node.name, _ends=async_node.name)
+            opened.append((factory, entered))
         async_node.resource = opened[found][1]
 
 
@@ -102,7 +103,7 @@ def closing(what: str, task_id: str) -> Iterator[None]:
         log.warning("task %s: closing %s failed", task_id, what, exc_info=True)
 
 
-def _entered(async_node: AsyncNode, enter: Callable[[AsyncNode], Any], _node: str) -> Any:
+def _entered(async_node: AsyncNode, enter: Callable[[AsyncNode], Any], _node: str, _ends: str) -> Any:
     return enter(async_node)
 
 

@@ -1,8 +1,12 @@
-"""Makes the commands that reset or expand an application, for messages."""
+"""Makes what messages tell a user to type: commands that reset or expand, settings."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Literal
+
+#: A step of a record's way that has an error handler, ``<step>.exception.handler``.
+FailingStep = Literal["deserialization", "processing", "production"]
 
 
 def reset_command(application_id: str, *flags: str) -> str:
@@ -15,6 +19,22 @@ def reset_command(application_id: str, *flags: str) -> str:
     """
     return " ".join(
         ("airflow-kstreams reset --bootstrap-server <broker> --application-id", application_id, *flags)
+    )
+
+
+def leaving_out(step: FailingStep, *, skip: bool = True) -> str:
+    """Return the setting that leaves failing records out, with the arguments that take it.
+
+    :param step: the step that fails for them, whose handler the setting is.
+    :param skip: whether the handler may also skip them.
+
+    >>> leaving_out("processing")  # doctest: +ELLIPSIS
+    'leave such records out: settings={"processing.exception.handler": "dead-letter"} (or "skip") of ...'
+    """
+    handler, other = f"{step}.exception.handler", ' (or "skip")' if skip else ""
+    return (
+        f'leave such records out: settings={{"{handler}": "dead-letter"}}{other} of the operators, '
+        f"--setting {handler}=dead-letter of a command"
     )
 
 

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.figures.record_counts import Counters
-from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.calls import calls_again_after
+from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode, options_of
 from airflow_kstreams.streams.graph.services import Encoding, Forward
 from airflow_kstreams.streams.hints.hidden_values import shown_text
-from airflow_kstreams.streams.naming.commands import drop_slice_command
+from airflow_kstreams.streams.naming.commands import FailingStep, drop_slice_command, leaving_out
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, RefusedResultError, text_of
 from airflow_kstreams.streams.records.key_check import MovedKeyError
@@ -33,6 +34,7 @@ from airflow_kstreams.streams.records.timestamp_reading import (
     shown_extractor,
 )
 from airflow_kstreams.streams.records.user_traceback import (
+    ends_at,
     failed_encoding,
     failing_node,
     failing_place,
@@ -42,8 +44,6 @@ from airflow_kstreams.streams.records.user_traceback import (
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.windows import Windowed
 
-#: The remedy for records that a topic holds already.
-_TAKE_OUT = "let deserialization.exception.handler skip or dead-letter such records and mend their producer"
 #: Python's message for forward(record), as it is called in Java.
 _JAVAS_FORWARD = "ProcessorContext.forward() missing 1 required positional argument: 'value'"
 
@@ -56,11 +56,13 @@ class _Explained(NamedTuple):
     :param what: the failure, with record and node.
     :param fix: the remedy.
     :param remakes: True if the remedy may change the topology, which then cannot go on with the slice.
+    :param step: the step whose handler can take such records; None if none can.
     """
 
     what: str
     fix: str
     remakes: bool
+    step: FailingStep | None = None
 
 
 def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> _Explained:
@@ -80,6 +82,30 @@ def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> _Explain
     return _Explained(
         f"cannot encode the result for topic {node.topic!r} of", fix, remakes=encoded is not None
     )
+
+
+def _unprocessed(node: Node | None, error: Exception, encoding: bool) -> tuple[str, FailingStep | None]:
+    """Return the remedy for the failure of a processor, and the step whose handler can take its record.
+
+    :param encoding: whether it was encoding what it sends.
+    """
+    fix = "mend the function at that node"
+    step: FailingStep | None = "processing"
+    if encoding:
+        fix = "give send() the serdes of what it is given"
+    elif isinstance(error, TypeError) and _JAVAS_FORWARD in text_of(error):
+        fix = "write forward(record.key, record.value), with what is to be forwarded"
+    elif node is not None and _fails_by_policy(node, error):
+        fix = 'give its RetryPolicy then="dead-letter", or mend the function at that node'
+        step = None
+    return fix, step
+
+
+def _fails_by_policy(node: Node, error: Exception) -> bool:
+    """Return whether the error is that of the last call of a record, which the node's policy lets fail."""
+    options = options_of(node)
+    policy = None if options is None else options.retry
+    return policy is not None and policy.then == "fail" and calls_again_after(policy, error)
 
 
 class Explaining:
@@ -143,6 +169,11 @@ class ErrorHandling:
         self._letters = letters
         self._counters = counters
         self.explaining = Explaining(self)
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """Name of the topic that dead letters go to."""
+        return self._letters.topic
 
     def guarded(self, node: str, run: Forward) -> Forward:
         """Return a node's closure with the processing handler around it; for a sink also with the handler of
@@ -213,10 +244,11 @@ class ErrorHandling:
             return error
         node = failing_node(error, "(commit point)")
         site = self._site_of(node)
+        letter = error.topic == self.dead_letter_topic
         return RecordError(
             f"task {self._task_id}: the result of {self._context.where()} at node {node!r}"
             f"{f' ({site})' if site else ''}: {error.cause}",
-            fix=error.fix,
+            fix=error.fix if letter else f"{error.fix}; or {leaving_out('production')}",
             topic=error.topic,
             partition=error.partition,
             offset=error.offset,
@@ -234,11 +266,12 @@ class ErrorHandling:
         if explained.remakes or naming:
             command = drop_slice_command(self._application_id)
             dropping = f"; if that makes another topology, the retry needs the slice dropped first: {command}"
+        leaving = "" if explained.step is None else f", or {leaving_out(explained.step)}"
         return RecordError(
             explained.what,
             trace=user_traceback(error, self._site_of),
-            fix=f"{explained.fix}{naming}, then retry the run: its slice is kept and nothing of it was lost"
-            f"{dropping}",
+            fix=f"{explained.fix}{naming}{leaving}; then retry the run: its slice is kept and nothing of it "
+            f"was lost{dropping}",
             topic=record.topic() if record is not None else "",
             partition=record.partition() if record is not None else -1,
             offset=record.offset() if record is not None else -1,
@@ -249,37 +282,33 @@ class ErrorHandling:
         node = self._nodes.get(name)
         encoded, unfit = failed_encoding(error), ""
         remakes = False
+        step: FailingStep | None = "processing"
         if isinstance(error, TimestampAheadError):
             what = "windows, joins or timers go by stream time, which does not follow"
-            fix = (
-                "let processing.exception.handler skip or dead-letter such records and mend their producer, "
-                "or raise max.timestamp.ahead.ms (-1 = no bound)"
-            )
+            fix = "mend their producer; raise max.timestamp.ahead.ms (-1 = no bound)"
         elif isinstance(error, MovedKeyError):
             what = "another task's record came to this one,"
-            fix = (
-                "set processing.exception.handler=dead-letter, which takes such records out, for "
-                "airflow-kstreams dead-letters replay to bring them to their task"
-            )
+            taken = leaving_out("processing", skip=False)
+            fix = f"{taken}; airflow-kstreams dead-letters replay brings them to their task"
+            step = None
         elif isinstance(error, RefusedResultError):
             what = f"topic {error.refused.topic!r} does not take the result of"
             fix = error.refused.fix
         elif isinstance(node, SourceNode) and dating_failed(error):
             extractor = node.timestamps
             by = "" if extractor is None else f"the timestamp extractor {shown_extractor(extractor)} "
-            what, fix, remakes = f"{by}cannot date", f"mend the extractor, or {_TAKE_OUT}", True
+            what, fix, remakes = f"{by}cannot date", "mend the extractor", True
+            step = "deserialization"
         elif isinstance(node, SourceNode):
-            what, fix, remakes = "cannot decode", f"mend the source's serdes, or {_TAKE_OUT}", True
-            unfit = self._undecoded(name)
+            what, fix, remakes = "cannot decode", "mend the source's serdes", True
+            unfit, step = self._undecoded(name), "deserialization"
         elif isinstance(node, SinkNode):
             unwritten = _unwritten(node, encoded)
             what, fix, remakes = unwritten.what, unwritten.fix, unwritten.remakes
         else:
-            what, fix = "processing failed for", "mend the function at that node"
-            if encoded is not None:
-                fix = "give send() the serdes of what it is given"
-            elif isinstance(error, TypeError) and _JAVAS_FORWARD in text_of(error):
-                fix = "write forward(record.key, record.value), with what is to be forwarded"
+            what, (fix, step) = "processing failed for", _unprocessed(node, error, encoded is not None)
+        if node is None or ends_at(error, name):
+            step = None
         site = self._site_of(name)
         place = failing_place(error)
         text = text_of(error)
@@ -297,6 +326,7 @@ class ErrorHandling:
             f"{f', in {place}' if place is not None else ''}: {unfit}{type(error).__name__}: {text}",
             fix,
             remakes,
+            step,
         )
 
     def _naming_records(self) -> str:

@@ -8,7 +8,8 @@ line of the DSL that made it.
 A function that runs for a node has an argument ``_node``: the node's name in a closure, a :class:`NodeOfLine`
 in a function made of lines. A function that encodes outside of such lines has an argument ``_encoding``,
 beside the object, ``given``; one that calls serdes for no node has an argument ``_serde_of``, which names the
-objects. These arguments cost nothing until an error happens.
+objects. One that starts or ends a node, around which no error handler is, has an argument ``_ends``: the
+node's name. These arguments cost nothing until an error happens.
 """
 
 from __future__ import annotations
@@ -146,6 +147,12 @@ def failing_node(error: BaseException, default: str) -> str:
     frames = traceback.walk_tb(error.__traceback__)
     names = [name for frame, line in frames if (name := node_of(frame, line)) is not None]
     return names[-1] if names else default
+
+
+def ends_at(error: BaseException, node: str) -> bool:
+    """Return whether a node failed as it was started or ended, not in what it or another node forwarded."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(_takes(frame, "_ends") and frame.f_locals["_ends"] == node for frame, _ in frames)
 
 
 def failed_encoding(error: BaseException) -> tuple[Encoding, Any] | None:

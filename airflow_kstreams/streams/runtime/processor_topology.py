@@ -400,11 +400,11 @@ class ProcessorTopology:
 
     def add_open(self, node: str, callback: Callable[[], None]) -> None:
         """Register a start callback of a node."""
-        self._opens.setdefault(node, []).append(callback)
+        self._opens.setdefault(node, []).append(_ending(callback, node))
 
     def add_close(self, node: str, callback: Callable[[], None]) -> None:
         """Register an end callback of a node."""
-        self._closes.setdefault(node, []).append(callback)
+        self._closes.setdefault(node, []).append(_ending(callback, node))
 
     def send_target(self, topic: str, node: str) -> SendTarget:
         """Return the target of a processor's records for a topic: its real name and serdes."""
@@ -504,3 +504,12 @@ class ProcessorTopology:
             requests=self if self.asks_for_commits else None,
             count_undated=None if node.timestamps is None else self.counters.counting(node.name, "undated"),
         )
+
+
+def _ending(callback: Callable[[], None], node: str) -> Callable[[], None]:
+    """Return a callback that starts or ends a node, with the node's name on an error's traceback."""
+
+    def run(_ends: str = node) -> None:
+        callback()
+
+    return run

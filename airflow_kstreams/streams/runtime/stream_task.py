@@ -409,6 +409,10 @@ class StreamTask:
         """Return the kinds of growth of a topic that its keys exclude, as far as they were read."""
         return () if self._key_check is None else self._key_check.ruled_out(topic)
 
+    def holds_results(self, topic: str) -> bool:
+        """Return whether a topic is one of results: neither a changelog nor the dead-letter topic."""
+        return topic != self._bound.errors.dead_letter_topic and topic not in self._changelogs.values()
+
     def unbalanced(self, counts: RecordCounts) -> Sequence[Unbalanced]:
         """Return the topics for which counts of this task do not fit together."""
         return self._flows.unbalanced(counts)

@@ -197,7 +197,7 @@ def test_window_of_a_key_decides_nothing() -> None:
 
 
 @pytest.mark.promise("moved-keys-elsewhere-fail")
-@pytest.mark.remedy("error_handling.ErrorHandling._explain: set processing.exception.handler=dead-letter")
+@pytest.mark.remedy("error_handling.ErrorHandling._explain: {}; airflow-kstreams dead-letters replay")
 @pytest.mark.parametrize(
     "listing",
     [
@@ -230,7 +230,7 @@ def test_what_the_error_says_brings_the_record_to_its_task_and_touches_nothing_e
     ) as caught:
         scene.run()
     assert f"in-0@{offset}" in caught.value.cause
-    assert "set processing.exception.handler=dead-letter" in caught.value.fix
+    assert 'settings={"processing.exception.handler": "dead-letter"} of the operators' in caught.value.fix
     assert "airflow-kstreams dead-letters replay" in caught.value.fix
     assert scene.listed[moved] == [0, 1]
 

@@ -251,8 +251,9 @@ def test_run_fails_with_time_limit_and_setting_when_a_results_time_is_refused(
     )
     assert caught.value.fix == (
         "change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
-        "cleanup.policy=compact needs keys), or let production.exception.handler skip or dead-letter what is "
-        "refused for its size or time; then retry the run"
+        "cleanup.policy=compact needs keys); then retry the run; or leave such records out: "
+        'settings={"production.exception.handler": "dead-letter"} (or "skip") of the operators, --setting '
+        "production.exception.handler=dead-letter of a command"
     )
     kafka.alter_topic("out", **{f"message_timestamp_{side}_max_ms": str(3 * HOUR_MS)})
     application(kafka, copied(), {}).run("run-1", (0, 2))

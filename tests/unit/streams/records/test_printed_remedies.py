@@ -10,6 +10,7 @@ import pytest
 
 from airflow_kstreams.streams import (
     Processor,
+    RetryPolicy,
     StoreSpec,
     TumblingWindow,
     Windowed,
@@ -17,6 +18,7 @@ from airflow_kstreams.streams import (
     timestamps,
 )
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.graph.calls import GivenUp
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
@@ -26,7 +28,6 @@ from tests.support.topology.as_told import JSON, TEXT, WHOLE, Define, Forwarding
 APP = "app"
 NOW_MS = 1_700_000_000_000
 COPIED = [("a", 1), ("b", 2), ("a", 3)]
-A_ALONE = [("a", 1), ("a", 3)]
 Settings = Mapping[str, object]
 WINDOWED = serdes.time_windowed(TEXT, 1_000)
 DAY_MS = 86_400_000
@@ -129,25 +130,32 @@ def halved(value: int) -> float:
     return 12 / (value - 2)
 
 
-DEAD = {"deserialization.exception.handler": "dead-letter", "processing.exception.handler": "dead-letter"}
+async def halved_later(value: int) -> float:
+    return halved(value)
+
+
+def asked(*, then: GivenUp) -> Define:
+    policy = RetryPolicy(attempts=2, backoff_ms=0, then=then)
+    return lambda b: out(b.stream("in").map_values_async(halved_later, retry=policy, name="ask"))
+
 
 WALKS = [
     walked(
-        "error_handling.ErrorHandling._explain: mend the function",
+        "error_handling._unprocessed: mend the function",
         {},
         (lambda b: out(b.stream("in").map_values(halved)), {}),
         (lambda b: out(b.stream("in").map_values(lambda value: value)), {}),
         COPIED,
     ),
     walked(
-        "error_handling.ErrorHandling._explain: give send() the serdes",
+        "error_handling._unprocessed: give send() the serdes",
         {},
         (sending(key_serde=TEXT), {}),
         (sending(key_serde=TEXT, value_serde=JSON), {}),
         COPIED,
     ),
     walked(
-        "error_handling.ErrorHandling._explain: write forward(record.key, record.value)",
+        "error_handling._unprocessed: write forward(record.key, record.value)",
         {},
         (lambda b: out(b.stream("in").process(Javas)), {}),
         (lambda b: out(b.stream("in").process(Forwarding)), {}),
@@ -161,13 +169,6 @@ WALKS = [
         COPIED,
     ),
     walked(
-        "error_handling.ErrorHandling._explain: mend the extractor",
-        {"value": b'"never"'},
-        (dated(lambda record: record.value + 0), {}),
-        (dated(lambda record: record.value + 0), DEAD),
-        A_ALONE,
-    ),
-    walked(
         "error_handling.ErrorHandling._explain: mend the source's serdes",
         {"value": b"{"},
         (lambda b: out(b.stream("in")), {}),
@@ -175,21 +176,7 @@ WALKS = [
         [("a", "1"), ("b", "{"), ("a", "3")],
     ),
     walked(
-        "error_handling.ErrorHandling._explain: mend the source's serdes",
-        {"value": b"{"},
-        (lambda b: out(b.stream("in")), {}),
-        (lambda b: out(b.stream("in")), DEAD),
-        A_ALONE,
-    ),
-    walked(
-        "error_handling.ErrorHandling._explain: let processing.exception.handler skip or dead-letter such",
-        {"ahead_ms": 90 * DAY_MS, "message_timestamp_after_max_ms": str(99 * DAY_MS)},
-        (per_window, {}),
-        (per_window, DEAD),
-        [("a", 2)],
-    ),
-    walked(
-        "error_handling.ErrorHandling._explain: let processing.exception.handler skip or dead-letter such",
+        "error_handling.ErrorHandling._explain: mend their producer; raise max.timestamp.ahead.ms",
         {"ahead_ms": 90 * DAY_MS, "message_timestamp_after_max_ms": str(99 * DAY_MS)},
         (per_window, {}),
         (per_window, {"max.timestamp.ahead.ms": -1, "max.late.share": 1}),
@@ -217,6 +204,13 @@ WALKS = [
         [("a", 1.5), ("b", 3.0), ("a", 4.5)],
     ),
     walked(
+        "error_handling._unprocessed: give its RetryPolicy",
+        {},
+        (asked(then="fail"), {}),
+        (asked(then="dead-letter"), {}),
+        [("a", -12.0), ("a", 12.0)],
+    ),
+    walked(
         "error_handling._unwritten: mend the sink's partitioner or its input",
         {},
         (lambda b: out(b.stream("in"), partitioner=lambda topic, key, value, count: 1 // (value - 2)), {}),
@@ -238,7 +232,7 @@ WALKS = [
         [(windowed("a"), 2), (windowed("b"), 1)],
     ),
     walked(
-        "error_handling.ErrorHandling.record_error: {}{}, then retry the run",
+        "error_handling.ErrorHandling.record_error",
         {},
         (per_key(fails=True), {}),
         (per_key(fails=False, store=spec(cached=False)), {}),
