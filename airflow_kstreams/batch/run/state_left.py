@@ -50,7 +50,9 @@ def refuse_left_behind(
         the text gives the way out.
     """
     left = [each for each in _left_behind(recorded, plan, found) if each.topic in written]
-    empty = [store for store in _beginning_empty(recorded, plan, found) if any(map(store.may_be, left))]
+    unwritten = {each.topic for each in _exchanged(recorded, plan, found)}.difference(written)
+    beginning = _beginning_empty(recorded, plan, found, unwritten)
+    empty = [store for store in beginning if any(map(store.may_be, left))]
     if not left or not empty:
         return
     listed = ", ".join(f"{each.topic} ({each.made_of})" for each in left)
@@ -153,10 +155,15 @@ def _left_behind(
 
 
 def _beginning_empty(
-    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    recorded: Assignment,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    unwritten: Collection[str],
 ) -> Iterator[_BeginningEmpty]:
     """Yield the stores that have no state yet, but for those without changelog that the last runs had, too:
     they begin empty in every run.
+
+    :param unwritten: changelogs of another store's name that hold nothing.
     """
     changelog = ProtocolTopics(plan.application_id).changelog
     known = {item for entry in recorded.entries for item in entry.changelogs.items()}
@@ -169,7 +176,9 @@ def _beginning_empty(
             topic = sub.changelogs.get(store, "")
             if not topic and store not in unlogged:
                 yield _BeginningEmpty(name=store, made_of=made_of, kind=None)
-            elif topic and (topic not in found or (topic, found[topic].topic_id) not in known):
+            elif topic and (
+                topic in unwritten or topic not in found or (topic, found[topic].topic_id) not in known
+            ):
                 yield _BeginningEmpty(
                     name=store,
                     made_of=made_of,

@@ -456,6 +456,20 @@ def test_name_of_a_line_that_was_taken_out_is_not_that_of_another(scene: Scene) 
     )
 
 
+@pytest.mark.remedy("state_left.refuse_left_behind")
+def test_name_of_a_line_without_state_is_refused_to_one_whose_state_is_left_behind(scene: Scene) -> None:
+    """A changelog that nothing was written to is there, and a store begins empty with it all the same."""
+    scene.send("a")
+    scene.run(counted("a", store="one"), counted("b", store="two"))
+    scene.send("a")
+    refused = scene.refused(counted("a", store="two"), copied("b"))
+    assert "state in app-one-changelog (count of a)" in refused.cause
+    assert "it would begin empty with 'two'" in refused.cause
+    assert 'write store="one" where it is to go on' in refused.fix
+    scene.run(counted("a", store="one"), copied("b"))
+    assert scene.out("a-out") == [1, 2]
+
+
 def test_join_whose_sides_are_exchanged_under_its_name_is_refused(scene: Scene) -> None:
     def other_way_round(b: KStreamBuilder) -> None:
         left, right = (b.stream(topic).with_window(WINDOW) for topic in "ba")
