@@ -6,6 +6,6 @@ into an application file for ``RunTopologyOperator``, so it may import ``operato
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.errors import require
+from airflow_kstreams.launch.installation import require_airflow
 
-require("airflow", "airflow.sdk", "airflow.providers.apache.spark", what=__name__)
+require_airflow("airflow.providers.apache.spark", what=__name__)

@@ -17,9 +17,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
-from airflow.sdk.log import amask_secret, mask_secret
 
+from airflow_kstreams.hooks.airflow_versions import (
+    AirflowNotFoundException,
+    airflow_conf,
+    amask_secret,
+    mask_secret,
+)
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -102,11 +106,9 @@ def allowed_settings() -> AllowedSettings:
 
     :raises ConfigError: the option is not a list of settings.
     """
-    from airflow.sdk.configuration import conf
-
     from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 
-    return AllowedSettings.parse(conf.get("kstreams", "allowed_client_settings", fallback="") or "")
+    return AllowedSettings.parse(airflow_conf().get("kstreams", "allowed_client_settings", fallback="") or "")
 
 
 def secrets_of(config: Mapping[str, Any]) -> list[str]:

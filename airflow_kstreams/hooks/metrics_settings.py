@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from airflow_kstreams.batch.metrics import ALL_UNITS, airflow_name
+from airflow_kstreams.hooks.airflow_versions import airflow_conf
 from airflow_kstreams.launch.run_spec import MetricsTarget
 
 _SECTION = "metrics"
@@ -13,7 +14,7 @@ _SECTION = "metrics"
 
 def metrics_target() -> MetricsTarget | None:
     """Return where drivers export metrics to; None if Airflow's own metrics are off or go to StatsD."""
-    from airflow.sdk.configuration import conf
+    conf = airflow_conf()
 
     def text(option: str) -> str:
         return conf.get(_SECTION, option, fallback=None) or ""

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from airflow.sdk.exceptions import AirflowFailException
-
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.streams.errors import KStreamsError
 
 

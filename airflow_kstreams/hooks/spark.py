@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_kstreams.hooks.airflow_versions import AirflowNotFoundException
 from airflow_kstreams.launch.jvm_options import quick_start_options
 from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in

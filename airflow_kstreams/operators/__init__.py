@@ -6,6 +6,6 @@ Spark provider; constructors only assign. Decisions about a run belong to ``batc
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.errors import require
+from airflow_kstreams.launch.installation import require_airflow
 
-require("airflow", "airflow.sdk", "airflow.providers.apache.spark", what=__name__)
+require_airflow("airflow.providers.apache.spark", what=__name__)

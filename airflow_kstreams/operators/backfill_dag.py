@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG
 
+from airflow_kstreams.hooks.airflow_versions import cron_intervals
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 
 __all__ = ["backfill_dag"]
@@ -67,7 +68,7 @@ def backfill_dag(
     }
     with DAG(
         dag_id=dag_id,
-        schedule=CronDataIntervalTimetable(schedule, timezone=timezone),
+        schedule=cron_intervals(schedule, timezone),
         **{"catchup": False, "max_active_runs": 1, **arguments},
         default_args=defaults,
     ) as dag:

@@ -9,8 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import (
@@ -20,6 +18,12 @@ from airflow_kstreams.batch.inspect.conditions import (
     condition_to_json,
     never_run,
     why_not,
+)
+from airflow_kstreams.hooks.airflow_versions import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    airflow_conf,
 )
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
@@ -79,7 +83,9 @@ class ConditionSensor(Rendered, BaseSensorOperator):
                 "wait; remove it, or set deferrable=False"
             )
         if deferrable is None:
-            deferrable = not stays_here and conf.getboolean("operators", "default_deferrable", fallback=False)
+            deferrable = not stays_here and bool(
+                airflow_conf().getboolean("operators", "default_deferrable", fallback=False)
+            )
         self.application_id = application_id
         self.kafka_conn_id = kafka_conn_id
         self.deferrable = deferrable

@@ -8,6 +8,6 @@ deferred.
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.errors import require
+from airflow_kstreams.launch.installation import require_airflow
 
-require("airflow", "airflow.sdk", what=__name__)
+require_airflow(what=__name__)

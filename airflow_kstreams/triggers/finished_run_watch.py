@@ -6,15 +6,27 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
-from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
 from airflow_kstreams.batch.report.lineage import event_extra
+from airflow_kstreams.hooks.airflow_versions import refuse_before
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, client_config_of, cluster_of
 from airflow_kstreams.streams.printable import package_log
+
+if TYPE_CHECKING:
+    from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
+else:
+    refuse_before(
+        "3.3",
+        what="FinishedRunsTrigger",
+        needs="its triggerer says when an event is stored, which moves the trigger's cursor",
+        instead="schedule the DAG on the asset in outlets= of the task that finishes the run, or wait with "
+        "RunFinishedSensor",
+    )
+    from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 __all__ = ["FinishedRunsTrigger"]
 

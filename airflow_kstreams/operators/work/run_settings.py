@@ -25,8 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
-
+from airflow_kstreams.hooks.airflow_versions import AirflowSkipException
 from airflow_kstreams.hooks.rendered import given, interval_ms, optional_text, settings_object, texts_object
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id

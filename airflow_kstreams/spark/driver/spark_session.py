@@ -7,12 +7,12 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.launch.client_config_file import client_config_file
+from airflow_kstreams.launch.installation import refuse_mixed_pyspark
 from airflow_kstreams.launch.jvm_options import starting_quickly
 from airflow_kstreams.spark.executor.machine_files import ClientSettings, masked
 from airflow_kstreams.streams.errors import ConfigError
@@ -70,26 +70,6 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
     check_session(session)
     plan_quickly(session)
     return session
-
-
-def refuse_mixed_pyspark() -> None:
-    """Refuse ``pyspark`` beside a ``pyspark-client`` of another version.
-
-    They have their files in common, and whichever was installed last has overwritten the other's.
-
-    :raises ConfigError: the versions differ.
-    """
-    found: dict[str, str] = {}
-    for name in ("pyspark", "pyspark-client"):
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    if len({*found.values()}) > 1:
-        raise ConfigError(
-            f"pyspark {found['pyspark']} and pyspark-client {found['pyspark-client']} are installed in one "
-            "environment, and overwrite each other's files",
-            fix="install one version of both: pip install --force-reinstall --no-deps "
-            f"pyspark=={found['pyspark-client']} pyspark-client=={found['pyspark-client']}",
-        )
 
 
 def plan_quickly(session: SparkSession) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import KafkaClientError, ReportedError
 from airflow_kstreams.streams.settings import ApplicationSettings

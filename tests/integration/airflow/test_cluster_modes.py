@@ -18,8 +18,8 @@ import pytest
 from airflow.providers.apache.spark.hooks import spark_submit as provider_hook
 from airflow.providers.apache.spark.operators import spark_submit as provider_operator
 from airflow.sdk import DAG, BaseOperator, Context, task
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.processes import session_members
 from airflow_kstreams.operators.run_topology import RunTopologyOperator

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, condition_to_json
 from airflow_kstreams.decorators.kstreams import _KStreamsDecoratedOperator
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException, AirflowSensorTimeout
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.operators.backfill import BackfillOperator

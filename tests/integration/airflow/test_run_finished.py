@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_to_json
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException, AirflowSensorTimeout
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.reports import finished_run, last_values
 from airflow_kstreams.kafka.cluster import KafkaCluster

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_kstreams.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.spark import TopologySubmitHook
 from airflow_kstreams.launch.jvm_options import COMPILER, VARIABLE

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException, AirflowSensorTimeout
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.topology.loader import load_topology

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 from airflow.sdk import Asset, BaseOperator, Context, CronDataIntervalTimetable
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException, AirflowSkipException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.backfill import BackfillOperator

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.report.counts import finished_text
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.incremental_batch import FinishRunOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator

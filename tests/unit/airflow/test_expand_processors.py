@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 from airflow.sdk import DAG, Context
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand import processor_expansion
 from airflow_kstreams.batch.growing.state_copy import ThreadCopies
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.expand import ExpandProcessorsOperator
 from airflow_kstreams.streams.errors import KilledError

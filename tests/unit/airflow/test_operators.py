@@ -15,7 +15,6 @@ from typing import Any, cast
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_kstreams import operators
@@ -26,6 +25,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import read_log
 from airflow_kstreams.batch.protocol.slice import metadata
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
 from airflow_kstreams.batch.run.coordinator import BeginResult, Coordinator
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.backfill import BackfillOperator

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
 from airflow_kstreams.kafka.client_errors import unreachable, wrong_credentials
 from airflow_kstreams.streams.errors import (

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSensorTimeout, TaskDeferred
 
+from airflow_kstreams.hooks.airflow_versions import (
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    TaskDeferred,
+)
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.incremental_batch import FinishRunOperator, incremental_batch

@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseOperator, task
-from airflow.sdk.exceptions import AirflowFailException
 from jinja2 import StrictUndefined
 
 from airflow_kstreams import operators, sensors
 from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.decorators.kstreams import _KStreamsDecoratedOperator
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.rendered import Rendered
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.expand import ExpandPartitionsOperator, ExpandProcessorsOperator

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from airflow.sdk import Context
-from airflow.sdk.exceptions import (
+
+from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_from_json, condition_to_json
+from airflow_kstreams.hooks.airflow_versions import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
     TaskDeferralTimeout,
     TaskDeferred,
 )
-
-from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_from_json, condition_to_json
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError, RunBusyError
 from airflow_kstreams.triggers.condition import ConditionTrigger

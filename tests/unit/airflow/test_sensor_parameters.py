@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, condition_from_json
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException, AirflowSkipException, TaskDeferred
 from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor

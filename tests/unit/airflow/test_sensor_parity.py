@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import pytest
 from airflow.sdk import Context
-from airflow.sdk.exceptions import (
+
+from airflow_kstreams.hooks.airflow_versions import (
     AirflowFailException,
     AirflowRescheduleException,
     AirflowSensorTimeout,
     AirflowSkipException,
     TaskDeferred,
 )
-
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.sensors.caught_up import CaughtUpSensor
 from airflow_kstreams.sensors.condition_sensor import ConditionSensor

@@ -1,0 +1,77 @@
+"""The releases that are proven, and those that are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from airflow_kstreams.launch import installation
+from airflow_kstreams.launch.installation import Installed, installed, refuse_mixed_pyspark, require_airflow
+from airflow_kstreams.spark.driver import spark_session
+from airflow_kstreams.streams.errors import ConfigError
+
+
+def having(**versions: str) -> Callable[[str], str | None]:
+    return lambda name: versions.get(name.replace("-", "_"))
+
+
+@pytest.mark.remedy("installation.refuse_mixed_pyspark")
+def test_session_is_refused_when_pyspark_and_its_client_are_of_two_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mixed = having(pyspark="4.2.1", pyspark_client="4.2.0")
+    monkeypatch.setattr(spark_session, "refuse_mixed_pyspark", lambda: refuse_mixed_pyspark(mixed))
+    with pytest.raises(
+        ConfigError, match=r"pyspark 4\.2\.1 and pyspark-client 4\.2\.0 are installed"
+    ) as raised:
+        spark_session.open_session("any")
+    told = dict(re.findall(r"(pyspark(?:-client)?)==(\S+)", raised.value.fix))
+    refuse_mixed_pyspark(having(pyspark=told["pyspark"], pyspark_client=told["pyspark-client"]))
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {},
+        {"pyspark": "4.2.1"},
+        {"pyspark": "4.2.0", "pyspark_client": "4.2.0"},
+        {"pyspark_client": "4.2.0"},
+    ],
+)
+def test_one_version_of_pyspark_is_taken_whichever_package_brought_it(versions: dict[str, str]) -> None:
+    refuse_mixed_pyspark(having(**versions))
+
+
+@pytest.mark.parametrize("older", ["3.0.6", "2.11.2", "1.10.15"])
+@pytest.mark.remedy("installation.require_airflow")
+def test_airflow_before_3_1_is_refused_by_its_version(older: str) -> None:
+    """Airflow 2 is one distribution, Airflow 3 has its core in another."""
+    name = "apache_airflow_core" if older.startswith("3") else "apache_airflow"
+    with pytest.raises(ConfigError, match=rf"operators needs Airflow 3\.1 .* Airflow {older}") as raised:
+        require_airflow(what="airflow_kstreams.operators", found=having(**{name: older}))
+    assert "docs/installing.md" in raised.value.fix
+    require_airflow(what="airflow_kstreams.operators", found=having(apache_airflow_core="3.1.0"))
+
+
+def test_operators_ask_for_the_release_before_they_import_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    import airflow_kstreams.operators
+
+    monkeypatch.setattr(installation, "version", having(apache_airflow_core="3.0.6"))
+    with pytest.raises(ConfigError, match=r"Airflow 3\.0\.6 is installed here"):
+        importlib.reload(airflow_kstreams.operators)
+
+
+def test_what_is_installed_here_is_proven() -> None:
+    parts = {part.name: part for part in installed()}
+    assert parts.keys() >= {"Python", "pyspark"}
+    assert [part for part in parts.values() if not part.is_proven] == []
+
+
+def test_release_beyond_the_table_is_not_proven() -> None:
+    beyond = installation.PROVEN["apache-airflow"]
+    assert not Installed(name="apache-airflow", version="3.4.0", proven=beyond).is_proven
+    assert not Installed(name="apache-airflow", version="3.1.0", proven=beyond).is_proven
