@@ -11,6 +11,7 @@ All text is ASCII with JSON's escapes, so text of others moves no cursor and tur
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
@@ -70,6 +71,18 @@ def error_line(document: ErrorDocument) -> str:
 
 
 def _text(document: object, *, indent: int | None = None) -> str:
-    # msgspec writes what is no finite number as null; json escapes all that is not ASCII.
-    plain: Any = json.loads(msgspec.json.encode(document))
-    return json.dumps(plain, indent=indent).replace("\x7f", "\\u007f")
+    plain = msgspec.to_builtins(document)
+    try:
+        text = json.dumps(plain, indent=indent, allow_nan=False)
+    except ValueError:  # a number that is none
+        text = json.dumps(_finite(plain), indent=indent)
+    return text.replace("\x7f", "\\u007f")
+
+
+def _finite(plain: Any) -> Any:
+    """Return lists, dicts and values with null for numbers that JSON does not have."""
+    if isinstance(plain, dict):
+        return {name: _finite(value) for name, value in plain.items()}
+    if isinstance(plain, list):
+        return [_finite(value) for value in plain]
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain

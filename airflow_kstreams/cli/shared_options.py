@@ -47,7 +47,7 @@ _SERVERS = "bootstrap.servers"
 def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
     """Print tables, an empty line after each, then notes, a line each."""
     console = Console(soft_wrap=False)
-    if not console.is_terminal:
+    if not console.is_terminal and "COLUMNS" not in os.environ:
         # A pipe or a file has no width to fit.
         console = Console(width=_PIPED_COLUMNS)
     for table in tables:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Literal
 from airflow_kstreams.streams.printable import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table as RichTable
 
 _TEXT_COLUMNS = 160
+#: Words up to this length are not broken where a table is narrow.
+_UNBROKEN_COLUMNS = 20
 _HTML_CELL = "padding: 2px 10px; vertical-align: top; white-space: pre-wrap; "
 
 
@@ -29,6 +32,8 @@ class Table:
     :param rows: a text for each column.
     :param numbers: number of last columns with numbers, which are aligned right.
     :param more: number of further rows that are not shown.
+    :param keys: number of first columns that name a row: they are repeated where a table is too wide for one
+        piece.
     """
 
     title: str
@@ -36,6 +41,7 @@ class Table:
     rows: Sequence[tuple[str, ...]]
     numbers: int = 0
     more: int = 0
+    keys: int = 1
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -44,23 +50,59 @@ class Table:
         Console(file=text, width=_TEXT_COLUMNS, color_system=None).print(self)
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
-    def __rich__(self) -> RichTable:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable | str]:
+        from rich.cells import cell_len
+
+        narrowest, widest = [], []
+        for place, column in enumerate(self.columns):
+            cells = [printable(row[place]) for row in self.rows]
+            widest.append(max(map(cell_len, (printable(column), *cells))))
+            # A heading breaks between words, a number nowhere, and a long name only if it must.
+            words = [min(_longest_word(cell), _UNBROKEN_COLUMNS) for cell in cells]
+            kept = map(cell_len, cells) if self._is_number(place) else words
+            narrowest.append(max((_longest_word(printable(column)), *kept)))
+        pieces = list(self._pieces(narrowest, options.max_width))
+        for number, places in enumerate(pieces, 1):
+            title = self.title if len(pieces) == 1 else f"{self.title} ({number} of {len(pieces)})"
+            room = options.max_width - _edges(len(places))
+            widths = _shared([narrowest[each] for each in places], [widest[each] for each in places], room)
+            if number > 1:
+                yield ""
+            yield self._piece(title, dict(zip(places, widths, strict=True)), last=number == len(pieces))
+
+    def _pieces(self, narrowest: Sequence[int], width: int) -> Iterator[list[int]]:
+        """Yield the columns of each piece, by their places: as many as fit, the keys before them."""
+        keys = [*range(self.keys)]
+        piece = [*keys]
+        for place in range(self.keys, len(self.columns)):
+            wanted = [*piece, place]
+            if (
+                len(piece) > len(keys)
+                and sum(narrowest[each] for each in wanted) + _edges(len(wanted)) > width
+            ):
+                yield piece
+                wanted = [*keys, place]
+            piece = wanted
+        yield piece
+
+    def _piece(self, title: str, widths: Mapping[int, int], *, last: bool) -> RichTable:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
 
         table = RichTable(
-            title=Text(printable(self.title), style="bold"),
+            title=Text(printable(title), style="bold"),
             title_justify="left",
             box=SIMPLE_HEAD,
             pad_edge=False,
         )
-        for place, column in enumerate(self.columns):
+        for place, width in widths.items():
             justify: Literal["left", "right"] = "right" if self._is_number(place) else "left"
-            table.add_column(Text(printable(column)), justify=justify, overflow="fold")
+            heading = Text(printable(self.columns[place]))
+            table.add_column(heading, justify=justify, overflow="fold", width=width)
         for row in self.rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        if self.more:
+            table.add_row(*(Text(printable(row[place])) for place in widths))
+        if self.more and last:
             table.caption = Text(f"... and {self.more:,} more")
             table.caption_justify = "left"
         return table
@@ -88,6 +130,29 @@ class Table:
         yield "</tbody></table>"
         if self.more:
             yield f"<p>... and {self.more:,} more</p>"
+
+
+def _longest_word(text: str) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, text.split(" ")))
+
+
+def _edges(columns: int) -> int:
+    """Return the width of what a table has beside the text of its columns."""
+    return 3 * columns - 1
+
+
+def _shared(narrowest: Sequence[int], widest: Sequence[int], room: int) -> list[int]:
+    """Return the widths of columns: what they need, or equal shares of the room beyond the narrowest."""
+    widths = [*narrowest]
+    left = max(0, room - sum(widths))
+    by_need = sorted(range(len(widths)), key=lambda place: widest[place] - widths[place])
+    for number, place in enumerate(by_need):
+        share = min(widest[place] - widths[place], left // (len(by_need) - number))
+        widths[place] += share
+        left -= share
+    return widths
 
 
 def _escaped(text: str) -> str:

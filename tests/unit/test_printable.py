@@ -30,13 +30,26 @@ _WRITERS = {
     "getLogger": {"streams/printable.py:package_log", "spark/executor/task_host.py:show_log_lines"},
     "print": {"cli/shared_options.py:show", "explore/tables.py:__str__"},
     # Texts of several lines whose names are printable, or whose error is.
-    "echo": {"cli/shared_options.py:say", "cli/commands/describe.py:describe", "cli/app.py:invoke"},
+    "echo": {
+        "cli/shared_options.py:say",
+        "cli/commands/describe.py:describe",
+        "cli/app.py:_print_version",
+        "cli/app.py:_say",
+        # JSON in ASCII.
+        "cli/json_output.py:print_json",
+        "cli/json_output.py:print_json_list",
+    },
     "stdout.write": {
         "spark/driver/application.py:main",  # finished_text
         "streams/topology/loader.py:main",  # JSON
+        "hooks/print_connection.py:main",  # JSON
     },
     # Printable errors, and the same as JSON.
-    "stderr.write": {"spark/driver/application.py:main", "streams/topology/loader.py:main"},
+    "stderr.write": {
+        "spark/driver/application.py:main",
+        "streams/topology/loader.py:main",
+        "hooks/print_connection.py:main",
+    },
 }
 #: The log of an operator, sensor or trigger.
 _AIRFLOWS = {f"self.log.{level}" for level in ("debug", "info", "warning", "error", "exception")}

@@ -4,8 +4,8 @@ Rule: an application is known by its committed offsets, its metadata topic, its 
 topic. A reset, which lists the internal topics, knows one by those, too, and raises the same error. The ids
 in the remedy are those of applications that have a ledger.
 
-Commands that look for what runs have left refuse an unknown id. Where a first run may still come, for doctor
-and sensors, it is said together with the ids that are spelt alike.
+Commands refuse an unknown id, doctor unless its first run is said to come. Where one may still come, for
+sensors, it is said together with the ids that are spelt alike.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ def growth_notes(plan: GrowthPlan) -> Iterator[str]:
 def growth_rows(
     grouped: Mapping[int, GroupedPartitions], counts: Mapping[str, int]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each topic under state: subtopology, topic, its partition counts, kinds of growth, N0,
-    Q, P.
+    """Yield a row for each topic under state: subtopology, topic, its partition counts, kinds of growth, the
+    first count, the count now, the tasks.
 
     :param grouped: subtopology id -> its partition groups, as the last begin found them.
     :param counts: topic -> its partition count now, for topics that exist.
@@ -143,7 +143,7 @@ def _behind_parent(number: int, grown: GrownTopic) -> str:
 def expansion_rows(
     plan: ProcessorPlan, blocked: Collection[BlockedPartition], now_ms: int
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each new processor: its task, the tasks whose state it takes, "T2 of T1" (offsets
+    """Yield a row for each new processor: its task, the tasks whose state it takes, "copied of all" (offsets
     copied of offsets in all), records per second, time left, and what it waits for.
 
     :param blocked: partitions that wait for their ancestors.

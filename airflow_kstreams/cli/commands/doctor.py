@@ -48,7 +48,7 @@ DOCUMENTS = {"doctor": DoctorDocument}
 
 
 @connecting
-def doctor(
+def doctor(  # noqa: PLR0913 - every parameter is an option
     application: ApplicationPath,
     application_id: ApplicationId,
     connection: Connection,
@@ -59,6 +59,10 @@ def doctor(
             min=0.01, metavar="HOURS", help="Longest time between two runs; from the ledger unless given."
         ),
     ] = None,
+    first_run: Annotated[
+        bool,
+        typer.Option("--first-run", help="No run has begun yet: an unknown application is no error."),
+    ] = False,
     function: FunctionName = "topology",
     as_json: AsJson = False,
 ) -> None:
@@ -79,6 +83,7 @@ def doctor(
             groups=partial(topology.partition_groups, application_id) if plan.partition_grouper else None,
             gap_ms=None if gap_hours is None else round(gap_hours * _HOUR_MS),
             producer_max_bytes=int(str(config.get(_MAX_BYTES, CLIENT_MAX_BYTES))),
+            first_run=first_run,
         ),
     )
     findings += _of_client_settings(config)

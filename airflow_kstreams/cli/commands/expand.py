@@ -89,7 +89,7 @@ def _growth_rows(plan: GrowthPlan) -> Iterator[tuple[str, str]]:
     yield "read by", f"subtopology {plan.subtopology}, {plan.tasks} tasks"
     if plan.grown is not None:
         yield "partition counts", history_text(plan.grown.history)
-        yield "first count (N0)", str(plan.grown.history[0])
+        yield "first count", str(plan.grown.history[0])
         yield "kinds of growth", kinds_text(plan.grown)
 
 
@@ -185,7 +185,7 @@ def _processor_tables(plan: ProcessorPlan) -> Iterator[Table]:
     if plan.sources:
         yield Table(
             title="State to copy",
-            columns=("from", "for processors", "copied to (T2)", "ends at (T1)", "entries", "bytes"),
+            columns=("from", "for processors", "copied to", "ends at", "entries", "bytes"),
             rows=[_row(each) for each in plan.sources[:_ROWS]],
             numbers=4,
             more=max(0, len(plan.sources) - _ROWS),

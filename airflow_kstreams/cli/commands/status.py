@@ -168,9 +168,9 @@ def _growth(found: RunStatus) -> Iterator[Table]:
                 "topic",
                 "partition counts",
                 "kinds of growth",
-                "first (N0)",
-                "now (Q)",
-                "tasks (P)",
+                "first count",
+                "count now",
+                "tasks",
             ),
             rows=list(growth_rows(found.grouped, found.counts)),
             numbers=3,
@@ -203,7 +203,7 @@ def _more_processors(found: RunStatus, plan: ProcessorPlan) -> Table:
     return Table(
         title=f"Processors on their way: {plan.before} -> {plan.before + len(rows)} of subtopology "
         f"{plan.sub.id}, {len(since)} run{'' if len(since) == 1 else 's'} finished meanwhile",
-        columns=("task", "state of", "copied (T2 of T1)", "records/s", "left", "waits for"),
+        columns=("task", "state of", "copied, of all", "records/s", "left", "waits for"),
         rows=rows[:_TASKS],
         more=max(0, len(rows) - _TASKS),
     )
@@ -295,6 +295,7 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
             for node, of_node in (node_figures(tasks) or {"unknown": dict.fromkeys(NODE_UNITS)}).items()
         ],
         numbers=len(_CALLS),
+        keys=2,
     )
     yield Table(
         title=f"Threads of calls of run {_run_id(found)}",

@@ -72,7 +72,9 @@ def scene(
 
 
 def test_doctor_only_looks_and_finds_no_error_on_a_sound_application(scene: Scene) -> None:
-    before = scene.doctor()
+    unknown = scene.doctor()
+    assert (unknown.returncode, unknown.stderr) == (1, "")
+    before = scene.doctor("--first-run")
     assert before.returncode == 0, before.stdout + before.stderr
     scene.app.run("run-1")
     log = scene.protocol_log()

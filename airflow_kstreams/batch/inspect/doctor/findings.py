@@ -138,6 +138,7 @@ class Subject:
     :param groups: calls the topology's own partition grouper; None when it has none.
     :param gap_ms: longest time between two runs; None to take it from the ledger.
     :param producer_max_bytes: the client's ``message.max.bytes``.
+    :param first_run: whether no run of the application has begun yet, so that its id may be unknown.
     """
 
     plan: TopologyPlan
@@ -145,6 +146,7 @@ class Subject:
     groups: AskGroups | None = None
     gap_ms: int | None = None
     producer_max_bytes: int = CLIENT_MAX_BYTES
+    first_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,18 +75,20 @@ def check(seen: DoctorView) -> Iterator[Finding]:
 
 
 def _known(seen: DoctorView, facts: RunFacts) -> Iterator[Finding]:
-    """Look whether the id of an application that has never run may be misspelt."""
+    """Look whether the cluster knows the application, or its id may be misspelt."""
     app, topics = seen.plan.application_id, seen.admin.topic_names()
     if facts.last_work is not None or has_topics(app, topics):
         return
-    alike = ids_alike(app, topics)
-    text = f"no run of application {app!r} has begun on this cluster: its first one begins without state"
-    if alike:
-        yield warning(
-            "application", text, f"nothing if it is a new application; else correct --application-id{alike}"
-        )
+    text = f"no run of application {app!r} has begun on this cluster"
+    if seen.subject.first_run:
+        yield ok("application", f"{text}: its first one begins without state")
     else:
-        yield ok("application", text)
+        yield error(
+            "application",
+            text,
+            f"correct --application-id{ids_alike(app, topics)} or --bootstrap-server; before its first run "
+            "say --first-run",
+        )
 
 
 def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:

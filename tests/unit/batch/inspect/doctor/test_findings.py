@@ -70,7 +70,10 @@ class Rig:
             application_id=APP, topology=self.app.topology, settings={**self.app.settings, **more}
         )
         subject = Subject(
-            plan=self.app.topology.plan(APP), settings=app.checked, **settings.get("subject", {})
+            plan=self.app.topology.plan(APP),
+            settings=app.checked,
+            first_run=True,
+            **settings.get("subject", {}),
         )
         return diagnose(self.cluster, subject, clock=self.kafka.clock)
 

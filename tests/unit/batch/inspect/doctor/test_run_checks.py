@@ -12,25 +12,34 @@ from tests.support.kafka.reset_scene import ResetScene
 from tests.unit.batch.run.test_unread_records import APP, Scene, changed, new_code, old_code
 
 
-def _found(kafka: InMemoryKafka, topology: Topology, check: str, application_id: str = APP) -> list[Finding]:
+def _found(
+    kafka: InMemoryKafka,
+    topology: Topology,
+    check: str,
+    application_id: str = APP,
+    *,
+    first_run: bool = False,
+) -> list[Finding]:
     settings = ApplicationSettings.parse(application_id, {})
-    subject = Subject(plan=topology.plan(application_id), settings=settings)
+    subject = Subject(plan=topology.plan(application_id), settings=settings, first_run=first_run)
     return [found for found in diagnose(kafka, subject, clock=kafka.clock) if found.check == check]
 
 
 @pytest.mark.promise("misspelt-applications-are-refused")
 @pytest.mark.remedy("run_checks._known")
-def test_id_that_may_be_misspelt_is_warned_of_and_a_new_one_is_said() -> None:
+def test_unknown_id_is_an_error_unless_its_first_run_is_to_come() -> None:
     scene = ResetScene()
     scene.send("a")
     scene.run("one")
 
     assert not _found(scene.kafka, scene.topology, "application", "app")
     (misspelt,) = _found(scene.kafka, scene.topology, "application", "apq")
-    assert misspelt.level is Level.WARNING
-    assert misspelt.text.startswith("no run of application 'apq' has begun on this cluster")
-    assert misspelt.fix.endswith("else correct --application-id (did you mean 'app'?)")
-    (new,) = _found(scene.kafka, scene.topology, "application", "orders")
+    assert (misspelt.level, misspelt.text) == (
+        Level.ERROR,
+        "no run of application 'apq' has begun on this cluster",
+    )
+    assert misspelt.fix.startswith("correct --application-id (did you mean 'app'?) or")
+    (new,) = _found(scene.kafka, scene.topology, "application", "apq", first_run=True)
     assert (new.level, new.fix) == (Level.OK, "")
 
 
