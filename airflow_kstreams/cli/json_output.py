@@ -65,6 +65,14 @@ def print_json_list(name: str, elements: Iterable[object], document: Callable[[]
     typer.echo(f"\n  {end[end.index(']') :]}" if separator else end)
 
 
+def plain_value(value: Any) -> Any:
+    """Return a value of a user's as JSON can hold it: what is of no type of JSON's, as Python prints it."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=repr, str_keys=True)
+    except Exception:  # a value may hold anything, e.g. keys of a dict that are no text
+        return repr(value)
+
+
 def error_line(document: ErrorDocument) -> str:
     """Return an error as one line."""
     return _text(document)

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 import typer
 
 from airflow_kstreams.batch.protocol import needed_permissions as of
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
@@ -53,6 +55,43 @@ class Purpose(StrEnum):
     EXPLORE = "explore"
 
 
+class NeededAcl(msgspec.Struct, frozen=True, kw_only=True):
+    """An ACL that a user needs.
+
+    :param operation: the operation to allow, as kafka-acls.sh spells it.
+    :param resource: kind of the resource.
+    :param name: name of the resource; empty for the cluster.
+    :param prefixed: whether it is for all resources whose names begin with the name.
+    :param serves: the work that fails without it.
+    :param reason: what it is for.
+    :param without: effect of its absence if the work goes on without it; empty if the work fails.
+    """
+
+    operation: str
+    resource: str
+    name: str
+    prefixed: bool
+    serves: Sequence[str]
+    reason: str
+    without: str
+
+
+class AclsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The ACLs of a user.
+
+    :param application_id: the application.
+    :param principal: the Kafka user; empty unless given.
+    :param acls: the ACLs, by resource.
+    """
+
+    application_id: str
+    principal: str
+    acls: Sequence[NeededAcl]
+
+
+DOCUMENTS = {"acls": AclsDocument}
+
+
 def acls(  # noqa: PLR0913 - every parameter is an option
     application: ApplicationPath,
     application_id: ApplicationId,
@@ -71,6 +110,7 @@ def acls(  # noqa: PLR0913 - every parameter is an option
         ListFormat, typer.Option("--format", help="Format of the list.")
     ] = ListFormat.TABLE,
     function: FunctionName = "topology",
+    as_json: AsJson = False,
 ) -> None:
     """List the ACLs that the Kafka user of an application needs, no more and no less.
 
@@ -83,6 +123,9 @@ def acls(  # noqa: PLR0913 - every parameter is an option
     plan = load_topology(application, function).plan(application_id)
     settings = application_settings(application_id, setting)
     lines = needed_lines(plan, settings, purposes or [Purpose.RUN])
+    if as_json:
+        print_json(_document(lines, application_id, principal))
+        return
     if output_format is ListFormat.COMMANDS:
         needed = [line.permission for line in lines]
         for command in acl_commands(needed, principal=principal, bootstrap=bootstrap_server):
@@ -157,6 +200,25 @@ def needed_lines(
 
 def _resource(line: NeededLine) -> tuple[object, ...]:
     return line.permission.resource, line.permission.name, line.permission.prefixed
+
+
+def _document(lines: Sequence[NeededLine], application_id: str, principal: str) -> AclsDocument:
+    return AclsDocument(
+        application_id=application_id,
+        principal=principal,
+        acls=[
+            NeededAcl(
+                operation=line.permission.operation.value,
+                resource=line.permission.resource.value,
+                name=line.permission.name,
+                prefixed=line.permission.prefixed,
+                serves=[each.value for each in line.serves],
+                reason=line.permission.reason,
+                without=line.permission.without,
+            )
+            for line in lines
+        ],
+    )
 
 
 def _table(lines: Sequence[NeededLine], application_id: str) -> Table:

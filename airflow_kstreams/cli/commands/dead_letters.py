@@ -17,12 +17,24 @@ from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic, Letters
 from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.batch.replay.selection import Selection
+from airflow_kstreams.cli.documents.letter_documents import (
+    LetterDocument,
+    LetterHeader,
+    LettersDocument,
+    ReplayDocument,
+    ShownLettersDocument,
+    letters_document,
+    origin_text,
+    replay_document,
+)
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     Connection,
     DryRun,
     connecting,
     named_values,
+    say,
     show,
 )
 from airflow_kstreams.explore.record_table import shown_time
@@ -38,6 +50,12 @@ _PLACE = re.compile(r"(.+)-([0-9]{1,9})@([0-9]{1,18})")
 dead_letters = typer.Typer(
     help="List dead letters, show one, or bring some of them back.", no_args_is_help=True
 )
+
+DOCUMENTS = {
+    "dead-letters list": LettersDocument,
+    "dead-letters show": ShownLettersDocument,
+    "dead-letters replay": ReplayDocument,
+}
 
 DeadLetterTopicName = Annotated[
     str | None,
@@ -78,6 +96,7 @@ def list_letters(
     dead_letter_topic: DeadLetterTopicName = None,
     where: Where = None,
     limit: Annotated[int, typer.Option(min=0, help="Newest letters to show one by one.")] = 20,
+    as_json: AsJson = False,
 ) -> None:
     """Count an application's dead letters by source topic, node and exception, and list the newest.
 
@@ -86,12 +105,15 @@ def list_letters(
     selection = _selection(where, None)
     topic = DeadLetterTopic(connection.cluster(), _settings(application_id, dead_letter_topic))
     found = topic.survey(selection, newest=limit)
+    if as_json:
+        print_json(letters_document(application_id, found))
+        return
     show(_survey_tables(found), notes=_survey_notes(found, selection))
 
 
 @dead_letters.command("show")
 @connecting
-def show_letter(
+def show_letter(  # noqa: PLR0913 - every parameter is an option
     place: Annotated[
         str,
         typer.Argument(
@@ -112,6 +134,7 @@ def show_letter(
         SerdeName | None, typer.Option(help="Serde to show the key with; as text, else as hex, if left out.")
     ] = None,
     value_serde: Annotated[SerdeName | None, typer.Option(help="Serde to show the value with.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show one whole dead letter: the error, its place and its traceback.
 
@@ -120,7 +143,12 @@ def show_letter(
     """
     partition, offset = _place(place)
     topic = DeadLetterTopic(connection.cluster(), _settings(application_id, dead_letter_topic))
-    for seen in topic.letters_at(partition, offset):
+    found = topic.letters_at(partition, offset)
+    if as_json:
+        letters = [_letter(seen, values, key_serde, value_serde) for seen in found]
+        print_json(ShownLettersDocument(letters=letters))
+        return
+    for seen in found:
         facts = seen.facts(values=values)
         stacktrace = facts.pop("stacktrace", "")
         rows = [*_what_happened(seen, facts), *_record(seen, values, key_serde, value_serde)]
@@ -152,6 +180,7 @@ def replay(  # noqa: PLR0913 - every parameter is an option
         ),
     ] = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Bring dead letters back to the topics they came from, each once, so that the next run processes them.
 
@@ -172,9 +201,12 @@ def replay(  # noqa: PLR0913 - every parameter is an option
     if found is not None:
         _refuse_nothing(found, selection)
     if not dry_run:
-        show([], notes=_before(found, selection, named))
+        for note in _before(found, selection, named):
+            say(note, err=as_json)
         found = tool.run()
-    if found is not None:
+    if found is not None and as_json:
+        print_json(replay_document(found, dry_run=dry_run))
+    elif found is not None:
         show([_replayed(found)] if found.records else [], notes=_notes(found, dry_run=dry_run))
 
 
@@ -276,6 +308,32 @@ def _record(
         yield what, _bytes(data, serde) if values or serde else _size(data)
     for name, data in facts_of(record.headers())[1]:
         yield f"header {name}", _bytes(data, None) if values else _size(data)
+
+
+def _letter(
+    seen: SeenLetter, values: bool, key_serde: SerdeName | None, value_serde: SerdeName | None
+) -> LetterDocument:
+    record = seen.letter.record
+    key, value = record.key(), record.value()
+    return LetterDocument(
+        place=seen.letter.place,
+        record=origin_text(seen),
+        time_ms=seen.timestamp_ms,
+        replay=seen.fate.value,
+        error=seen.facts(values=values),
+        key_bytes=None if key is None else len(key),
+        key=_bytes(key, key_serde) if key is not None and (values or key_serde) else None,
+        value_bytes=None if value is None else len(value),
+        value=_bytes(value, value_serde) if value is not None and (values or value_serde) else None,
+        headers=[
+            LetterHeader(
+                name=name,
+                bytes=None if data is None else len(data),
+                text=_bytes(data, None) if data is not None and values else None,
+            )
+            for name, data in facts_of(record.headers())[1]
+        ],
+    )
 
 
 def _size(data: bytes | None) -> str:

@@ -16,6 +16,13 @@ from airflow_kstreams.batch.expand.processor_expansion import (
 )
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
 from airflow_kstreams.batch.report.growing import growth_notes, history_text, kinds_text
+from airflow_kstreams.cli.documents.growth_documents import (
+    PartitionsDocument,
+    ProcessorsDocument,
+    partitions_document,
+    processors_document,
+)
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
@@ -30,6 +37,12 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Number of new partitions, or sources, with a row of their own.
 _ROWS = 20
+
+DOCUMENTS = {
+    "expand partitions": PartitionsDocument,
+    "expand processors": ProcessorsDocument,
+    "expand abort": ProcessorsDocument,
+}
 
 expand = typer.Typer(
     help="Grow a topic, or the tasks that keep its state, while every key stays with its state.",
@@ -46,6 +59,7 @@ def partitions(
     connection: Connection,
     setting: ApplicationSetting = None,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Give a topic more partitions, after a check of the application's state.
 
@@ -56,6 +70,9 @@ def partitions(
     settings = application_settings(application_id, setting)
     found = connection.cluster(settings)
     plan = grow_topic(found, settings, topic=topic, count=to, dry_run=dry_run)
+    if as_json:
+        print_json(partitions_document(plan, dry_run=dry_run))
+        return
     end = "Dry run: nothing was changed." if dry_run else "Done."
     show(_growth_tables(plan), notes=[*growth_notes(plan), end])
 
@@ -124,6 +141,7 @@ def processors(  # noqa: PLR0913 - every parameter is an option
         ),
     ] = None,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Give a subtopology with state more processors: more tasks, and the state of their keys with them.
 
@@ -140,6 +158,9 @@ def processors(  # noqa: PLR0913 - every parameter is an option
             with _copying(tool, config, settings, master), shown_progress("copying state") as bar:
                 bar(*copied_of(plan.sources))
                 plan = tool.run(options, lambda sources: bar(*copied_of(sources)))
+    if as_json:
+        print_json(processors_document(application_id, [plan], dry_run=dry_run))
+        return
     show(
         _processor_tables(plan),
         notes=[*_processor_notes(plan, to), "Dry run: nothing was changed." if dry_run else "Done."],
@@ -153,6 +174,7 @@ def abort(
     connection: Connection,
     setting: ApplicationSetting = None,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Give up the processors that are on their way, and delete the state copied for them.
 
@@ -161,6 +183,9 @@ def abort(
     settings = application_settings(application_id, setting)
     found = connection.cluster(settings)
     plans = give_up_expansions(found, settings, dry_run=dry_run)
+    if as_json:
+        print_json(processors_document(application_id, plans, dry_run=dry_run))
+        return
     end = "Dry run: nothing was changed." if dry_run else "Given up."
     show(
         [table for plan in plans for table in _processor_tables(plan)],

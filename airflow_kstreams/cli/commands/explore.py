@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from airflow_kstreams.cli.documents.explore_document import ExploreDocument, explore_document
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationPath,
     Connection,
@@ -24,6 +26,8 @@ from airflow_kstreams.cli.shared_options import (
 from airflow_kstreams.explore import Difference, Exploration, Table
 from airflow_kstreams.explore import explore as explore_topology
 from airflow_kstreams.explore.difference import Result
+
+DOCUMENTS = {"explore": ExploreDocument}
 
 
 @connecting
@@ -64,6 +68,7 @@ def explore(  # noqa: PLR0913 - every parameter is an option
         str, typer.Option(metavar="ID", help="Id for the names of internal topics.")
     ] = "explore",
     function: FunctionName = "topology",
+    as_json: AsJson = False,
 ) -> None:
     """Run a sample of real input through a topology and show the records at its nodes.
 
@@ -81,7 +86,10 @@ def explore(  # noqa: PLR0913 - every parameter is an option
     if resample and sample is not None:
         seen.sample.save(sample)
     difference = _difference(seen, sample, against, function)
-    _show(seen, difference, node or [], rows)
+    if as_json:
+        print_json(explore_document(seen, difference, node or [], rows))
+    else:
+        _show(seen, difference, node or [], rows)
     if sample is not None:
         seen.result().save(_result_path(sample))
 

@@ -16,6 +16,8 @@ from airflow_kstreams.batch.reset.acceptance import partitions_in
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
+from airflow_kstreams.cli.documents.reset_document import ResetDocument, reset_document
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     Connection,
@@ -24,6 +26,8 @@ from airflow_kstreams.cli.shared_options import (
     show,
 )
 from airflow_kstreams.explore.tables import Table
+
+DOCUMENTS = {"reset": ResetDocument}
 
 
 @connecting
@@ -105,6 +109,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         bool, typer.Option("--force", help="Go on although the application is at work.")
     ] = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Set an application's offsets and delete its internal topics, so that it processes its input again.
 
@@ -134,13 +139,15 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         repair_ledger=repair_ledger,
     )
     with ApplicationReset(connection.cluster(), request) as tool:
-        if dry_run:
-            plan = tool.plan()
+        plan = tool.plan() if dry_run else tool.run()
+        if as_json:
+            print_json(reset_document(plan, dry_run=dry_run))
+        elif dry_run:
             show(_tables(plan, "would be"), notes=[*_notes(plan), "Dry run: nothing was changed."])
-            tool.refuse(plan)
         else:
-            plan = tool.run()
             show(_tables(plan, "was"), notes=[*_notes(plan), "Done."])
+        if dry_run:
+            tool.refuse(plan)
 
 
 def _tables(plan: ResetPlan, verb: str) -> Iterator[Table]:

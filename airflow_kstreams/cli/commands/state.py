@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
-from airflow_kstreams.cli.json_output import AsJson, print_json_list
+from airflow_kstreams.cli.json_output import AsJson, plain_value, print_json_list
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
@@ -172,22 +172,14 @@ def _table(title: str, entries: Sequence[StateEntry]) -> Table:
 
 def _entry(entry: StateEntry) -> StoreEntry:
     return StoreEntry(
-        key=_jsonable(entry.key),
-        value=_jsonable(entry.value),
+        key=plain_value(entry.key),
+        value=plain_value(entry.value),
         start_ms=entry.start_ms,
         end_ms=entry.end_ms,
         waits=entry.waits,
         timestamp_ms=entry.timestamp_ms,
         task=entry.task_id,
     )
-
-
-def _jsonable(value: Any) -> Any:
-    """Return a value as JSON can hold it: what is of no type of JSON's, as Python prints it."""
-    try:
-        return msgspec.to_builtins(value, enc_hook=repr, str_keys=True)
-    except Exception:  # a value may hold anything, e.g. keys of a dict that are no text
-        return repr(value)
 
 
 class _Progress:

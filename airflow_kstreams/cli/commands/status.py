@@ -29,6 +29,8 @@ from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_t
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.report.counts import count_rows, due_text
 from airflow_kstreams.batch.report.growing import blocked_rows, expansion_rows, growth_rows, reading_rows
+from airflow_kstreams.cli.documents.status_document import StatusDocument, last_runs, status_document
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import ApplicationId, Connection, connecting, show
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -82,6 +84,9 @@ _THREADS: tuple[_Column, ...] = (
 )
 
 
+DOCUMENTS = {"status": StatusDocument}
+
+
 @connecting
 def status(
     application_id: ApplicationId,
@@ -94,6 +99,7 @@ def status(
         float,
         typer.Option(min=2, metavar="SECONDS", help="Longest wait for all answers."),
     ] = _TIMEOUT_SECONDS,
+    as_json: AsJson = False,
 ) -> None:
     """Show an application's unfinished run, lease, offsets with their lag, and finished runs.
 
@@ -104,6 +110,9 @@ def status(
     settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
     kafka = connection.cluster(settings, look_ms=look_ms)
     found = read_status(kafka, application_id)
+    if as_json:
+        print_json(status_document(found, runs=runs, records=records))
+        return
     show(
         _tables(found, runs), notes=[f"{found.application_id}-metadata:", *found.metadata] if records else ()
     )
@@ -146,8 +155,7 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
             ],
             numbers=2,
         )
-    shown = sorted((*found.runs, *found.taken_back), key=lambda run: run.finished_ms)
-    shown = shown[max(0, len(shown) - runs) :]
+    shown = last_runs(found, runs)
     if shown:
         yield Table(
             title="Finished runs",

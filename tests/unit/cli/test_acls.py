@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from airflow_kstreams.cli.app import app
+from tests.support.command_line import json_of
 
 pytestmark = pytest.mark.promise("each-missing-acl-is-named", "catch-ups-need-what-is-listed")
 
@@ -240,3 +241,13 @@ def test_command_line_is_refused_when_it_is_wrong(
     result = acls(application, *options)
     assert result.exit_code != 0
     assert said in result.output
+
+
+def test_json_holds_the_lines_of_the_table(application: str) -> None:
+    document = json_of(acls(application, "--json"), "acls")
+    listed = {
+        (each["operation"], each["resource"], each["name"] + "*" * each["prefixed"])
+        for each in document["acls"]
+    }
+    assert listed == rows(acls(application))
+    assert {work for each in document["acls"] for work in each["serves"]} == {"run"}

@@ -10,6 +10,7 @@ import pytest
 from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers, letters_of
 from airflow_kstreams.streams.windows import TumblingWindow
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.command_line import fitting, json_of
 from tests.unit.batch.replay import test_late_letters as late_letters
 from tests.unit.cli.test_app import invoke
 
@@ -220,6 +221,34 @@ def test_letters_are_counted_by_what_failed_and_the_newest_are_listed(airlines: 
     assert "Letters: 6; 3 wait for a replay, 1 were replayed." in result.stdout
     assert "2 stay: they belong to no consumed record" in result.stdout
     assert "UA" not in result.stdout, "no values"
+
+    document = json_of(invoke(*LIST, "--limit", "3", "--json"), "dead-letters list")
+    assert document["letters"] == sum(group["letters"] for group in document["groups"]) == 6
+    assert [(each["record"], each["replay"]) for each in document["newest"]] == [
+        ("flights-0@3", "stays"),
+        ("flights-0@3", "waiting"),
+        ("flights-0@2", "waiting"),
+    ]
+    assert "UA" not in str(document)
+
+
+@pytest.mark.promise("dead-letter-values-on-request")
+def test_json_of_a_letter_holds_its_values_only_on_request(airlines: InMemoryKafka) -> None:
+    hidden = json_of(invoke(*SHOW, f"{DEAD}-0@1", "--json"), "dead-letters show")
+    assert "airline" not in str(hidden)
+    (letter,) = json_of(invoke(*SHOW, f"{DEAD}-0@1", "--values", "--json"), "dead-letters show")["letters"]
+    assert (letter["key"], letter["value"]) == ("AA", '{"airline": "AA", "number": 1}')
+    assert (letter["record"], letter["error"]["node"]) == ("flights-0@1", "join")
+    assert letter["headers"] == [{"name": "own", "bytes": 1, "text": "ff"}]
+
+
+def test_json_of_a_replay_is_its_plan_and_its_result(airlines: InMemoryKafka) -> None:
+    plan = json_of(invoke(*REPLAY, "--dry-run", "--json"), "dead-letters replay")
+    done = invoke(*REPLAY, "--json", "--replay-id", "mine")
+    assert done.stderr.startswith("Replay of ")
+    result = fitting(done.stdout, "dead-letters replay")
+    assert plan["records_per_topic"] == result["records_per_topic"] == {"flights": 4}
+    assert (plan["dry_run"], result["dry_run"], result["replay_id"]) == (True, False, "mine")
 
 
 @pytest.mark.promise("looking-at-dead-letters-changes-nothing")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
+from tests.support.command_line import json_of
 from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 from tests.unit.cli.test_app import invoke
 
@@ -50,6 +51,14 @@ def test_plan_is_shown_and_nothing_changes_when_run_dry(scene: Scene) -> None:
     assert "3 of the new partitions would wait" in result.stdout
     assert "What stays: 2 tasks" in result.stdout
     assert result.stdout.endswith("Dry run: nothing was changed.\n")
+    document = json_of(grow("in", "--to", "5", "--dry-run", "--json"), "expand partitions")
+    assert (document["before"], document["count"], document["kinds"]) == (2, 5, ["linear"])
+    assert document["new"][0] == {
+        "partition": 2,
+        "task": "0_0",
+        "keys_come_from": [0],
+        "waits_for": ["in-0 (at 21 of 42)"],
+    }
     assert len(scene.kafka.partitions("in")) == 2
 
 

@@ -12,6 +12,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.growing.state_copy import ThreadCopies
 from airflow_kstreams.spark.driver import copies
+from tests.support.command_line import json_of
 from tests.unit.batch.expand.test_processor_expansion import grown
 from tests.unit.cli.test_app import invoke
 
@@ -52,6 +53,9 @@ def test_plan_is_shown_and_nothing_changes_when_run_dry(scene: Scene) -> None:
     assert ["the", "new", "ones", "read", "in-2,", "in-3"] in shown
     assert ["app-listed-changelog-0", "2", "-", "45", "0", "0"] in shown
     assert result.stdout.endswith("Dry run: nothing was changed.\n")
+    document = json_of(processors("--to", "4", "--dry-run", "--json"), "expand processors")
+    (growth,) = document["expansions"]
+    assert (growth["before"], growth["count"], growth["reads"]) == (2, 4, ["in-2", "in-3"])
     assert len(scene.kafka.partitions("app-listed-changelog")) == 2
 
 
@@ -70,6 +74,8 @@ def test_expansion_is_given_up_when_aborted(scene: Scene) -> None:
     dry = invoke("expand", "abort", "--dry-run", *APPLICATION)
     assert ["processors", "2", "->", "4"] in cells(dry.stdout)
     assert dry.stdout.endswith("Dry run: nothing was changed.\n")
+    document = json_of(invoke("expand", "abort", "--dry-run", "--json", *APPLICATION), "expand abort")
+    assert [(each["before"], each["count"]) for each in document["expansions"]] == [(2, 4)]
     assert invoke("expand", "abort", *APPLICATION).stdout.endswith("Given up.\n")
     assert invoke("expand", "abort", *APPLICATION).stdout == "No processors are on their way.\n"
     scene.run()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.explore import Sample, SampleRecord
+from tests.support.command_line import json_of
 from tests.unit.cli.test_app import invoke
 
 APPLICATION = """
@@ -54,6 +55,20 @@ def test_difference_to_the_round_before_is_shown_when_the_application_was_edited
     assert "difference to before" in second.stdout
     assert "KSTREAM-SINK-0000000002: 4 differences" in second.stdout
     assert f"{MAP}: 4 differences" not in second.stdout
+    edit.write_text(APPLICATION.format(factor=4))
+    document = json_of(
+        invoke("explore", str(edit), "--sample", str(sample), "--rows", "2", "--json"), "explore"
+    )
+    assert [(each["node"], each["changed"]) for each in document["difference"]][-1][1] == 4
+    assert document["shown"] == [
+        {
+            "place": "out",
+            "count": 5,
+            "records": [
+                {"record": f"numbers-0@{n}", "key": "k", "value": 4 * n, "timestamp_ms": n} for n in (0, 1)
+            ],
+        }
+    ]
     third = invoke("explore", str(edit), "--sample", str(sample))
     assert "no difference to before" in third.stdout
 

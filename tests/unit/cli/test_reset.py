@@ -14,6 +14,7 @@ from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import ManualClock
+from tests.support.command_line import json_of
 from tests.support.kafka.reset_scene import APP, CHANGELOG, REPARTITION, ResetScene
 from tests.unit.cli.test_app import invoke
 
@@ -52,7 +53,17 @@ def test_plan_is_shown_and_nothing_changes_when_run_dry(scene: ResetScene) -> No
     assert "run r1" in result.stdout and "would be taken back" in result.stdout
     assert "Not named, and left alone: the offsets of mid." in result.stdout
     assert result.stdout.endswith("Dry run: nothing was changed.\n")
+    document = json_of(
+        invoke("reset", "--application-id", APP, *BROKER, "--input-topics", "in", "--dry-run", "--json"),
+        "reset",
+    )
     assert scene.dump() == before
+    assert [(each["partition"], each["before"], each["after"]) for each in document["offsets"]] == [
+        (0, 2, 0),
+        (1, 2, 0),
+    ]
+    assert document["deleted_topics"] == {CHANGELOG: 2, REPARTITION: 2}
+    assert (document["dry_run"], document["kept_topics"]) == (True, ["mid"])
 
 
 def test_what_was_done_is_shown_when_run(scene: ResetScene) -> None:
@@ -253,7 +264,9 @@ def test_status_bounds_every_request_and_all_together_by_the_time_for_looking(
 ) -> None:
     bounds: list[tuple[int, int]] = []
 
-    def made(config: object, settings: ApplicationSettings, look_ms: int, in_child: bool) -> object:
+    def made(
+        config: object, settings: ApplicationSettings, look_ms: int, connect_ms: int, in_child: bool
+    ) -> object:
         assert in_child
         bounds.append((settings.client_timeout_ms, look_ms))
         return scene.kafka
@@ -285,6 +298,20 @@ def test_status_says_what_the_topics_say_and_changes_nothing(scene: ResetScene) 
     )
     assert re.search(r"r1\s.*taken back\s+3\s", result.stdout)
     assert "<in_0:3>  stop of run r3, generation 1, from 0" in result.stdout
+    document = json_of(invoke("status", "--application-id", APP, *BROKER, "--records", "--json"), "status")
+    assert (document["state"], document["run"]["run_id"]) == ("running", "r3")
+    assert document["lease"]["run_id"] == "r3"
+    assert next(each for each in document["offsets"] if each["topic"] == "in") == {
+        "topic": "in",
+        "partition": 0,
+        "committed": 3,
+        "stop": 3,
+        "end": 3,
+        "lag": 0,
+    }
+    assert document["last_reset"]["command"].endswith("--input-topics in --intermediate-topics mid")
+    assert {run["run_id"]: run["taken_back"] for run in document["runs"]}["r1"]
+    assert any("<in_0:3>  stop of run r3" in line for line in document["metadata"])
     driver.close()
 
 

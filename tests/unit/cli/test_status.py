@@ -8,6 +8,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import H_GENERATION,
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from airflow_kstreams.testing.seeded_caller import SeededCaller
+from tests.support.command_line import json_of
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.parking_scene import RETRY, ParkingScene, parking_scene
 from tests.support.kafka.written_over import leave_out_counts
@@ -141,6 +142,14 @@ def test_calls_are_shown_by_node_and_their_threads_by_task(
     assert len(of_tasks) == 21
     assert {row[-3] for row in of_tasks} == {"0"}, "replaced"
 
+    document = json_of(
+        invoke("status", "--application-id", "app", "--bootstrap-server", "in-memory:9092", "--json"),
+        "status",
+    )
+    assert len(document["tasks"]) == PARTITIONS
+    assert document["tasks"][0]["figures"]["process-total"] == 10
+    assert document["tasks"][0]["calls"]["ask"]["call-total"] == 10
+
 
 parking = pytest.fixture(parking_scene)
 
@@ -164,6 +173,12 @@ def test_parked_records_are_shown_with_where_they_are_when_a_run_leaves_some(
         "parked 2 records; the first is due at 2027-01-15T08:00:00+00:00, in the next run after that" in shown
     )
     assert f"enrich {RETRY} 1 2" in shown
+    document = json_of(
+        invoke("status", "--application-id", "app", "--bootstrap-server", "in-memory:9092", "--json"),
+        "status",
+    )
+    assert document["parked"] == [{"node": "enrich", "topic": RETRY, "partition": 1, "records": 2}]
+    assert (document["runs"][0]["parked"], document["parked_due_ms"]) == ({"enrich": 2}, 1_800_000_000_000)
     assert any(line.startswith("r1 ") and "completed_with_parked(2)" in line for line in shown)
 
     application = parking.application()

@@ -94,6 +94,7 @@ class Level(enum.Enum):
 class Finding:
     """The result of one check.
 
+    :param level: its severity: ok, warning or error.
     :param check: name of the check.
     :param text: the finding, and its consequence unless all is well.
     :param fix: the remedy; empty when there is nothing to do.
