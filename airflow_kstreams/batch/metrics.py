@@ -18,7 +18,8 @@ largest of one task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport, metrics_in_all
 from airflow_kstreams.streams.figures.call_figures import (
@@ -28,7 +29,7 @@ from airflow_kstreams.streams.figures.call_figures import (
     NodeCalls,
     added_calls,
 )
-from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
+from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, shown_node
 
 _NS, _NS_PER_MS = 1_000_000_000, 1e6
 
@@ -158,11 +159,14 @@ def thread_figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
     return {name: found.get(name) for name in THREAD_UNITS}
 
 
-def call_lines(reports: Sequence[TaskReport]) -> Iterator[str]:
+def call_lines(
+    reports: Sequence[TaskReport], purposes: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
     """Yield a line for each asynchronous node of tasks, and one for the threads and event loops that run the
     calls; none where no node makes calls.
 
     :param reports: reports of different tasks.
+    :param purposes: node -> what it does, and the user's line.
     """
     calls = calls_in_all(reports)
     if calls is None:
@@ -172,13 +176,9 @@ def call_lines(reports: Sequence[TaskReport]) -> Iterator[str]:
         return
     for node, of_node in node_figures(reports).items():
         if of_node["call-total"] is not None:
-            yield f"{node_name(node)}: {_node_text(of_node)}"
+            kind = "" if node == OTHER_NODES else "node "
+            yield f"{kind}{shown_node(node, purposes)}: {_node_text(of_node)}"
     yield _threads_text(thread_figures(reports))
-
-
-def node_name(node: str) -> str:
-    """Return a node's name in texts for people."""
-    return f"node {node}" if node != OTHER_NODES else "other nodes"
 
 
 def number_text(number: float | None) -> str:

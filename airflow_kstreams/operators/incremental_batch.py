@@ -215,7 +215,7 @@ class FinishRunOperator(ReportsLineage, RunOperator):
         log.info("Run %s is finished: %s", summary.run_id, headline(summary))
         for row in (*count_rows(summary), *behind_lines(summary), *parked_lines(summary)):
             log.info("%s", row)
-        for line in speed_lines(summary.tasks):
+        for line in speed_lines(summary.tasks, summary.purposes):
             log.info("%s", line)
         if work.settings.keeps_to_interval:
             log.info(

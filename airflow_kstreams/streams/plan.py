@@ -347,6 +347,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param gives_up: True if some node sends records to the dead-letter topic after their last call.
     :param fed_by: repartition topic -> the topics that its records are made of, sorted: inputs, also those of
         patterns by their placeholders, and the user's own topics between subtopologies.
+    :param purposes: node -> what it does, and the user's line that made it; no part of the hash.
     """
 
     application_id: str
@@ -357,6 +358,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     gives_up: bool = False
     patterns: dict[str, tuple[str, ...]] = {}
     fed_by: dict[str, tuple[str, ...]] = {}
+    purposes: dict[str, str] = {}
 
     def matched(self, names: Collection[str]) -> TopologyPlan:
         """Return the plan with matching topics in place of its patterns.

@@ -25,7 +25,14 @@ from airflow_kstreams.batch.protocol.slice.slice import (
     partition_named,
 )
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
-from airflow_kstreams.streams.plan import Moment, PartitionCount, PartitionName, SubtopologyPlan, convert
+from airflow_kstreams.streams.plan import (
+    Moment,
+    PartitionCount,
+    PartitionName,
+    SubtopologyPlan,
+    TopologyPlan,
+    convert,
+)
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -111,6 +118,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param global_tables: the pieces of global tables that its tasks saw.
     :param advanced_to_ms: moment to which the end of the run brought stream time, epoch milliseconds; None
         without one.
+    :param purposes: node that counts, calls or parked records name -> what it does, and the user's line.
     :param attempts: the number of its attempts; 0 where it is not known.
     :param history: what happened to it; a detail.
     """
@@ -147,6 +155,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     advanced_to_ms: Moment | None = None
     attempts: int = 0
     history: RunHistory | None = None
+    purposes: dict[str, str] = {}
 
     @property
     def state(self) -> str:
@@ -253,7 +262,14 @@ def summary_so_far(
         behind_cut=plan.behind_cut,
         global_tables=plan.global_tables,
         advanced_to_ms=None if plan.end_of_run is None else plan.end_of_run.moment_ms,
+        purposes=_purposes(plan.topology, counts),
     )
+
+
+def _purposes(plan: TopologyPlan, counts: RecordCounts | None) -> dict[str, str]:
+    named = {node for sub in plan.subtopologies for node in sub.calling}
+    named |= {entry.node for entry in (() if counts is None else counts.left_out)}
+    return {node: purpose for node, purpose in plan.purposes.items() if node in named}
 
 
 DETAILS_KEY = "__details__/"

@@ -4,7 +4,7 @@ Airflow's log and ``status``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -12,7 +12,7 @@ from airflow_kstreams.batch.metrics import call_lines, speed_text
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.report.results import iso_of
-from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
+from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.printable import printable
 
 #: Name of each rule by which a record went no further.
@@ -59,7 +59,7 @@ def finished_text(summary: RunSummary) -> str:
         *map(str, count_rows(summary)),
         *behind_lines(summary),
         *parked_lines(summary),
-        *speed_lines(summary.tasks),
+        *speed_lines(summary.tasks, summary.purposes),
     )
     return "\n".join(map(printable, [first, *(f"  {row}" for row in rows), *warnings]))
 
@@ -91,12 +91,15 @@ def due_text(due_ms: int | None) -> str:
     return f"the first is due at {iso_of(due_ms)}, in the next run after that"
 
 
-def speed_lines(tasks: Iterable[TaskReport]) -> Iterator[str]:
-    """Yield lines with the speed of each subtopology's tasks, and of their calls if a node makes calls."""
+def speed_lines(tasks: Iterable[TaskReport], purposes: Mapping[str, str]) -> Iterator[str]:
+    """Yield lines with the speed of each subtopology's tasks, and of their calls if a node makes calls.
+
+    :param purposes: node -> what it does, and the user's line.
+    """
     for subtopology, reports in by_subtopology(tasks).items():
         number = "1 task" if len(reports) == 1 else f"{len(reports)} tasks"
         yield f"subtopology {subtopology}, {number}: {speed_text(reports)}"
-        for line in call_lines(reports):
+        for line in call_lines(reports, purposes):
             yield f"subtopology {subtopology}, {line}"
 
 
@@ -114,7 +117,7 @@ def count_rows(summary: RunSummary) -> Iterator[CountRow]:
     for topic, records in sorted(counts.outside.items()):
         yield CountRow(topic, "left out, dated outside the interval", records)
     for entry in counts.left_out:
-        node = entry.node if entry.node != OTHER_NODES else "(other nodes)"
+        node = shown_node(entry.node, summary.purposes)
         yield CountRow(node, _RULES.get(entry.rule, entry.rule), entry.records)
     written = counts.output
     for topic, records in sorted(counts.read.items()):

@@ -385,7 +385,13 @@ class Coordinator:
             log.warning("%s", warning)
         if not caller.hold_lease:
             return slice_
-        taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
+        # The user's lines may have moved since the slice began.
+        topology = msgspec.structs.replace(slice_.plan.topology, purposes=plan.purposes)
+        taken = msgspec.structs.replace(
+            slice_,
+            generation=slice_.generation + 1,
+            plan=msgspec.structs.replace(slice_.plan, topology=topology),
+        )
         lease = self.lease.new(caller, taken.generation, slice_run_id=taken.run_id)
         marker = [*plan_pieces(taken), completed_record(taken, owner=caller.owner)]
         self.session.write(marker, lease=lease)

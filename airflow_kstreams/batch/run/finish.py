@@ -64,7 +64,7 @@ from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.begin.stream_time import clock_warnings, parked_warnings, with_time_passed
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, RunError
-from airflow_kstreams.streams.figures.record_counts import DROPPING, OTHER_NODES, RecordCounts, counts_in_all
+from airflow_kstreams.streams.figures.record_counts import DROPPING, RecordCounts, counts_in_all, shown_node
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -347,7 +347,7 @@ def judge_late(
         return ()
     share = f"{late / read:.2%}" if read else "more than all"
     nodes = ", ".join(
-        f"{entry.node if entry.node != OTHER_NODES else 'other nodes'}: {entry.records}"
+        f"{shown_node(entry.node, plan.purposes)}: {entry.records}"
         for entry in [entry for entry in counts.left_out if entry.rule == "late"][:_NAMED_ENTRIES]
     )
     what = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -108,13 +109,13 @@ def describe(
         return
     wanted = output_format or _by_ending(output)
     topology = load_topology(application, function)
-    render = {
-        TopologyFormat.TEXT: topology.describe,
+    renders: dict[TopologyFormat, Callable[..., str]] = {
+        TopologyFormat.TEXT: partial(topology.describe, purposes=True),
         TopologyFormat.MERMAID: topology.to_mermaid,
         TopologyFormat.SVG: topology.to_svg,
         TopologyFormat.STREAM_TIME: topology.describe_stream_time,
-    }[wanted]
-    text = render(application_id=application_id)
+    }
+    text = renders[wanted](application_id=application_id)
     if output is None:
         typer.echo(text, nl=False)
         return

@@ -180,7 +180,7 @@ class Driver:
             lease.check()
             if finish:
                 return coordinator.finish(slice_.run_id, reports=reports.latest)
-            for line in speed_lines(reports.latest):
+            for line in speed_lines(reports.latest, slice_.plan.topology.purposes):
                 log.info("%s", line)
             return None
 

@@ -29,6 +29,17 @@ DROPPING: frozenset[Rule] = frozenset(("null", "late", "undated", "skipped"))
 OTHER_NODES = ""
 
 
+def shown_node(node: str, purposes: Mapping[str, str]) -> str:
+    """Return a node's name for people, with what it does and the user's line.
+
+    :param node: name of the node, or ``OTHER_NODES``.
+    :param purposes: node -> what it does, as far as it is known.
+    """
+    if node == OTHER_NODES:
+        return "other nodes"
+    return f"{node} ({purposes[node]})" if node in purposes else node
+
+
 class _CountedSubtopology(Protocol):
     @property
     def sources(self) -> tuple[str, ...]: ...

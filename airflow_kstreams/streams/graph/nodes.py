@@ -24,6 +24,7 @@ get the bound one, so that the bytes of a key are the same whether the operator 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -203,11 +204,25 @@ class SinkNode:
 Node = SourceNode | ProcessorNode | SinkNode
 
 _NO_TRAITS = OperatorTraits()
+#: Parameters in the type of an operator: sizes of windows, a topic.
+_PARAMETERS = re.compile(r"\(.*|_-?\d+(?=_|$)")
 
 
 def traits_of(node: Node) -> OperatorTraits:
     """Return the traits of a node's operator; the defaults for a source or a sink."""
     return node.operator.traits if isinstance(node, ProcessorNode) else _NO_TRAITS
+
+
+def purpose_of(node: Node) -> str:
+    """Return what a node does and the user's line that made it: ``filter at orders.py:17``."""
+    match node:
+        case SourceNode():
+            what = "source"
+        case ProcessorNode():
+            what = _PARAMETERS.sub("", node.operator.type).replace("_", " ")
+        case SinkNode():
+            what = "sink"
+    return what if node.site is None else f"{what} at {node.site.short}"
 
 
 def options_of(node: Node) -> CallOptions | None:

@@ -34,6 +34,12 @@ class CallSite:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
+    @property
+    def short(self) -> str:
+        """The line without the file's folders: ``orders.py:17``; ``cell:3`` in a notebook."""
+        path = Path(self.file)
+        return f"{'cell' if path.parent.name.startswith('ipykernel_') else path.name}:{self.line}"
+
 
 def call_site() -> CallSite:
     """Return the innermost frame outside this package: the user's line that asked for what is being built."""

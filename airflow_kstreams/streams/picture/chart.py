@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_kstreams.streams.graph.components import Subtopology, connected_stores, parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, global_tables_of
+from airflow_kstreams.streams.graph.nodes import (
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    global_tables_of,
+    purpose_of,
+)
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.picture.description import TopicName
 from airflow_kstreams.streams.printable import printable
@@ -30,7 +37,7 @@ class Shape:
 
     :param id: unique in the chart: a word of letters and digits that starts with a letter.
     :param name: printable.
-    :param note: kind of the shape, in a word or two.
+    :param note: kind of the shape, in a word or two; of a node what it does, and the user's line.
     :param subtopology: id of its subtopology; None for a topic, which lies between subtopologies.
     """
 
@@ -138,14 +145,14 @@ def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozense
 
 def _node(node: Node, shape_id: str, subtopology: int) -> Shape:
     name = printable(node.name)
+    note = printable(purpose_of(node))
     match node:
         case SourceNode():
-            return Shape(id=shape_id, kind="source", name=name, note="source", subtopology=subtopology)
+            return Shape(id=shape_id, kind="source", name=name, note=note, subtopology=subtopology)
         case ProcessorNode():
-            note = node.operator.type.replace("_", " ")
             return Shape(id=shape_id, kind="processor", name=name, note=note, subtopology=subtopology)
         case SinkNode():
-            return Shape(id=shape_id, kind="sink", name=name, note="sink", subtopology=subtopology)
+            return Shape(id=shape_id, kind="sink", name=name, note=note, subtopology=subtopology)
 
 
 def _flows(node: Node, node_ids: dict[str, str], topic_ids: dict[str, str]) -> Iterator[Arrow]:

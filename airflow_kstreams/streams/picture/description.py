@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflow_kstreams.streams.graph.components import Subtopology, parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, global_tables_of
+from airflow_kstreams.streams.graph.nodes import (
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    global_tables_of,
+    purpose_of,
+)
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef
 from airflow_kstreams.streams.printable import printable
 
@@ -18,29 +25,32 @@ from airflow_kstreams.streams.printable import printable
 TopicName = Callable[[str], str]
 
 
-def describe(subs: Sequence[Subtopology], topic_name: TopicName = str) -> str:
+def describe(subs: Sequence[Subtopology], topic_name: TopicName = str, *, purposes: bool = False) -> str:
     """Return the text.
 
     :param subs: subtopologies by id.
     :param topic_name: function that gives the printed name of a topic.
+    :param purposes: whether each node's line ends with what it does and the user's line, behind a ``#``;
+        viewers read a line up to its brackets.
     """
     tables = global_tables_of(node for sub in subs for node in sub.nodes)
     return "Topologies:\n " + "".join(
         [
-            *(_subtopology(sub, topic_name) for sub in subs),
+            *(_subtopology(sub, topic_name, purposes=purposes) for sub in subs),
             *(_global_table(number, tables[topic]) for number, topic in enumerate(sorted(tables), len(subs))),
         ]
     )
 
 
-def _subtopology(sub: Subtopology, topic_name: TopicName) -> str:
+def _subtopology(sub: Subtopology, topic_name: TopicName, *, purposes: bool) -> str:
     children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
     for node in sub.nodes:
         for parent in parents(node):
             children[parent].append(node.name)
     lines = [f"  Sub-topology: {sub.id}"]
     for node in sub.nodes:
-        lines.append(f"    {_headline(node, topic_name)}")
+        purpose = f" # {printable(purpose_of(node))}" if purposes else ""
+        lines.append(f"    {_headline(node, topic_name)}{purpose}")
         if not isinstance(node, SinkNode):
             lines.append(f"      --> {_names(children[node.name])}")
         if parents(node):

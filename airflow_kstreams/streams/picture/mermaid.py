@@ -39,7 +39,9 @@ def _lines(chart: Chart) -> Iterator[str]:
 
 def _vertex(shape: Shape) -> str:
     opening, closing = _BRACKETS[shape.kind]
-    return f'{shape.id}{opening}"{_escaped(shape.name)}"{closing}:::{shape.kind}'
+    # Topics and stores are known by their brackets.
+    note = f"<br/>{_escaped(shape.note)}" if opening == "[" else ""
+    return f'{shape.id}{opening}"{_escaped(shape.name)}{note}"{closing}:::{shape.kind}'
 
 
 def _escaped(label: str) -> str:

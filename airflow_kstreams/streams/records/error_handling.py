@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import calls_again_after
-from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode, options_of
+from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode, options_of, purpose_of
 from airflow_kstreams.streams.graph.services import Encoding, Forward
 from airflow_kstreams.streams.hints.hidden_values import shown_text
 from airflow_kstreams.streams.naming.commands import FailingStep, drop_slice_command, leaving_out
@@ -243,11 +243,10 @@ class ErrorHandling:
         if not error.topic or error.offset >= 0 or error.node:
             return error
         node = failing_node(error, "(commit point)")
-        site = self._site_of(node)
         letter = error.topic == self.dead_letter_topic
         return RecordError(
-            f"task {self._task_id}: the result of {self._context.where()} at node {node!r}"
-            f"{f' ({site})' if site else ''}: {error.cause}",
+            f"task {self._task_id}: the result of {self._context.where()} at node {self._shown(node)}: "
+            f"{error.cause}",
             fix=error.fix if letter else f"{error.fix}; or {leaving_out('production')}",
             topic=error.topic,
             partition=error.partition,
@@ -309,7 +308,6 @@ class ErrorHandling:
             what, (fix, step) = "processing failed for", _unprocessed(node, error, encoded is not None)
         if node is None or ends_at(error, name):
             step = None
-        site = self._site_of(name)
         place = failing_place(error)
         text = text_of(error)
         log.debug("task %s: %s: %s", self._task_id, type(error).__name__, text)
@@ -322,7 +320,7 @@ class ErrorHandling:
             if isinstance(encoded[1], Windowed):
                 fix = "give windowed keys serdes.time_windowed(...) or session_windowed(...), or make others"
         return _Explained(
-            f"task {self._task_id}: {what} {where} at node {name!r}{f' ({site})' if site else ''}"
+            f"task {self._task_id}: {what} {where} at node {self._shown(name)}"
             f"{f', in {place}' if place is not None else ''}: {unfit}{type(error).__name__}: {text}",
             fix,
             remakes,
@@ -348,6 +346,10 @@ class ErrorHandling:
             except Exception:
                 return f"the {side}, {len(data or b'')} bytes, is not of {serde!r}: "
         return ""
+
+    def _shown(self, name: str) -> str:
+        node = self._nodes.get(name)
+        return f"{name!r} ({purpose_of(node)})" if node is not None else repr(name)
 
     def _site_of(self, name: str) -> str:
         node = self._nodes.get(name)

@@ -20,6 +20,7 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
     global_tables_of,
     options_of,
+    purpose_of,
     traits_of,
 )
 from airflow_kstreams.streams.graph.store_specs import (
@@ -199,6 +200,7 @@ class Topology:
             partition_grouper=self._own_grouper,
             gives_up=any(map(_gives_up, self.nodes)),
             fed_by=fed_by(self, application_id),
+            purposes={node.name: purpose_of(node) for node in self.nodes},
             patterns={
                 pattern_topic(node.pattern): tuple(
                     topic for topic in node.topics if pattern_of(topic) is None
@@ -239,11 +241,13 @@ class Topology:
             )
         return found
 
-    def describe(self, *, application_id: str | None = None) -> str:
+    def describe(self, *, application_id: str | None = None, purposes: bool = False) -> str:
         """Return the topology as text, in the form of Kafka Streams.
 
         :param application_id: given, internal topics are shown by their names in Kafka, else by their logical
             names.
+        :param purposes: whether each node's line ends with what it does and your line that made it:
+            ``# filter at orders.py:17``.
         :raises ConfigError: the application id cannot name topics.
         :raises TopologyError: the application id gives internal topics names that Kafka does not allow.
 
@@ -257,7 +261,7 @@ class Topology:
             Sink: out (topic: copies)
               <-- in
         """
-        return describe(self.subtopologies(), self._topic_name(application_id))
+        return describe(self.subtopologies(), self._topic_name(application_id), purposes=purposes)
 
     def describe_stream_time(self, *, application_id: str | None = None) -> str:
         """Return the stream time to which the end of a run brings each subtopology (``stream.time.advance``).

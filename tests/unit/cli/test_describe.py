@@ -13,12 +13,12 @@ from tests.unit.cli.test_app import FLIGHTS, invoke
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], topology().describe()),
-        (["--format", "text"], topology().describe()),
+        ([], topology().describe(purposes=True)),
+        (["--format", "text"], topology().describe(purposes=True)),
         (["--format", "mermaid"], topology().to_mermaid()),
         (["--format", "svg"], topology().to_svg()),
         (["--format", "stream-time"], topology().describe_stream_time()),
-        (["--application-id", "app"], topology().describe(application_id="app")),
+        (["--application-id", "app"], topology().describe(application_id="app", purposes=True)),
         (["--application-id", "app", "--format", "mermaid"], topology().to_mermaid(application_id="app")),
     ],
 )
@@ -50,8 +50,8 @@ def test_json_holds_every_node_with_its_place() -> None:
         ("topology.svg", topology().to_svg()),
         ("topology.SVG", topology().to_svg()),
         ("topology.mmd", topology().to_mermaid()),
-        ("topology.txt", topology().describe()),
-        ("topology", topology().describe()),
+        ("topology.txt", topology().describe(purposes=True)),
+        ("topology", topology().describe(purposes=True)),
     ],
 )
 def test_file_is_written_by_its_ending_when_no_format_is_given(

@@ -221,8 +221,8 @@ class OpenBatch:
         place = failing_place(error)
         return RecordError(
             f"task {self._task_id}: map_batches failed for a batch of {rows} records{since} at node "
-            f"{self._node!r} ({self._operator.site}){f', in {place}' if place is not None else ''}: "
-            f"{type(error).__name__}: {text}",
+            f"{self._node!r} (map batches at {self._operator.site.short})"
+            f"{f', in {place}' if place is not None else ''}: {type(error).__name__}: {text}",
             trace=user_traceback(error, lambda _: str(self._operator.site), node=self._node),
             fix="mend the function at that node, then retry the run: its slice is kept and nothing of it was "
             "lost",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -260,7 +261,10 @@ def test_run_says_it_when_it_is_finished_and_status_while_it_goes_on(
     assert asked(seen)["call-total"] == 4
     summary = app.finish("r")
     lines = finished_text(summary).splitlines()
-    assert f"  subtopology 0, {of_node}" in lines
+    (said,) = [line for line in lines if line.startswith("  subtopology 0, node ask (")]
+    assert re.sub(r" \(map values async at test_measured_calls\.py:\d+\)", "", said) == (
+        f"  subtopology 0, {of_node}"
+    )
     assert f"  subtopology 0, {of_threads}" in lines
     assert [task.metrics is not None and task.metrics.calls is not None for task in summary.tasks] == [True]
 

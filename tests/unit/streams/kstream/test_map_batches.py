@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -282,7 +283,7 @@ def test_node_and_first_record_are_named_when_the_function_fails(
     text = caught.value.cause
     assert text.startswith(
         "task 0_0: map_batches failed for a batch of 2 records that began with in-0@7 at node "
-        f"'KSTREAM-MAPBATCHES-0000000001' ({__file__}:"
+        f"'KSTREAM-MAPBATCHES-0000000001' (map batches at {Path(__file__).name}:"
     )
     assert reason in text
     assert "\n" not in text

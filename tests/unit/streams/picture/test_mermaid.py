@@ -23,6 +23,7 @@ class Flowchart:
         first, *lines = text.splitlines()
         assert first == "flowchart TD"
         self.names: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
         self.brackets: dict[str, str] = {}
         self.inside: dict[str, str | None] = {}
         self.edges: list[tuple[str, str, str]] = []
@@ -35,7 +36,9 @@ class Flowchart:
             elif vertex := _VERTEX.fullmatch(line):
                 assert vertex["id"] not in self.names
                 # What Mermaid does with #123; is to make it the HTML entity &#123;
-                self.names[vertex["id"]] = html.unescape(re.sub(r"#(\d+);", r"&#\1;", vertex["label"]))
+                name, _, note = vertex["label"].partition("<br/>")
+                self.names[vertex["id"]] = html.unescape(re.sub(r"#(\d+);", r"&#\1;", name))
+                self.notes[self.names[vertex["id"]]] = html.unescape(re.sub(r"#(\d+);", r"&#\1;", note))
                 self.brackets[vertex["id"]] = vertex["open"]
                 self.inside[vertex["id"]] = subgraph
             elif edge := _EDGE.fullmatch(line):
@@ -58,6 +61,8 @@ def test_flowchart_shows_topics_nodes_and_stores_when_there_are_two_subtopologie
     }
     assert by_bracket["[("] == {"customers", "seen-orders", "order-totals"}
     assert by_bracket["["] == {node.name for node in drawn.diamond().nodes}
+    assert {name for name, note in chart.notes.items() if note} == by_bracket["["]
+    assert re.fullmatch(r"source at drawn_topologies\.py:\d+", chart.notes["enriched-in"])
     members: dict[str | None, set[str]] = {}
     for vertex, subgraph in chart.inside.items():
         members.setdefault(subgraph, set()).add(chart.names[vertex])
@@ -91,7 +96,7 @@ def test_names_mean_nothing_to_mermaid_when_they_are_odd() -> None:
     }
     labels = "".join(
         match["label"] for match in map(_VERTEX.fullmatch, map(str.strip, text.splitlines())) if match
-    )
+    ).replace("<br/>", "")
     assert not re.search(r"[<>&`*\\]", re.sub(r"#\d+;", "", labels))
     assert "1. " not in labels  # would begin a list
     assert "_baz_" not in labels  # would be emphasis
