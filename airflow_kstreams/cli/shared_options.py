@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console
 
 from airflow_kstreams.cli.airflow_connection import read_airflow_connection
 from airflow_kstreams.explore.tables import Table
@@ -46,6 +45,8 @@ _SERVERS = "bootstrap.servers"
 
 def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
     """Print tables, an empty line after each, then notes, a line each."""
+    from rich.console import Console
+
     console = Console(soft_wrap=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         # A pipe or a file has no width to fit.

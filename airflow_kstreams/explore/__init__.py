@@ -18,13 +18,17 @@ Notebooks and ``cli.explore`` use it; nothing is written to Kafka. It may import
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.inspect.state import AsOf, StateEntry, StoredState
-from airflow_kstreams.explore.difference import Change, Difference, NodeDifference, Result, Seen
-from airflow_kstreams.explore.exploration import Exploration, explore, stored_state
-from airflow_kstreams.explore.node_records import NodeCounts, NodeRecord, RecordFailure
-from airflow_kstreams.explore.record_table import RecordTable
-from airflow_kstreams.explore.sample import Sample, SampleRecord
-from airflow_kstreams.explore.tables import Table
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.inspect.state import AsOf, StateEntry, StoredState
+    from airflow_kstreams.explore.difference import Change, Difference, NodeDifference, Result, Seen
+    from airflow_kstreams.explore.exploration import Exploration, explore, stored_state
+    from airflow_kstreams.explore.node_records import NodeCounts, NodeRecord, RecordFailure
+    from airflow_kstreams.explore.record_table import RecordTable
+    from airflow_kstreams.explore.sample import Sample, SampleRecord
+    from airflow_kstreams.explore.tables import Table
 
 __all__ = [
     "AsOf",
@@ -46,3 +50,23 @@ __all__ = [
     "explore",
     "stored_state",
 ]
+
+#: Modules that define the names, in the order in which a name is looked for. Commands need tables only, and a
+#: help text does not wait for the engine.
+_HOMES = (
+    "airflow_kstreams.explore.exploration",
+    "airflow_kstreams.explore.difference",
+    "airflow_kstreams.explore.node_records",
+    "airflow_kstreams.explore.record_table",
+    "airflow_kstreams.explore.sample",
+    "airflow_kstreams.explore.tables",
+    "airflow_kstreams.batch.inspect.state",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in map(import_module, _HOMES):
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,8 +10,8 @@ import json
 import sys
 
 from airflow.models.connection import Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_kstreams.hooks.airflow_versions import AirflowNotFoundException
 from airflow_kstreams.hooks.kafka import checked_settings, settings_in, undefined_connection
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError
 

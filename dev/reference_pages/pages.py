@@ -1,5 +1,5 @@
-"""Puts the pages together: one per area, the settings, the errors, Java's names, licenses, and the index; and
-the schemas of the commands' JSON beside them.
+"""Puts the pages together: one per area, settings, errors, commands, Java's names, licenses, and the index;
+and the schemas of the commands' JSON beside them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import griffe
 import jinja2
 
 from dev.reference_pages.areas import AREAS, Area, area_of
+from dev.reference_pages.commands_page import CommandEntry, command_entries
 from dev.reference_pages.entries import Entries
 from dev.reference_pages.errors_page import error_entries
 from dev.reference_pages.java_page import java_entries, java_neighbours
@@ -41,7 +42,7 @@ FOLDER = ROOT / "docs" / "reference"
 _BLANK_LINES = re.compile(r"\n{3,}")
 _TEMPLATES = Path(__file__).parent / "templates"
 _INDEX, _SETTINGS, _ERRORS, _JAVA = "README.md", "settings.md", "errors.md", "from-java.md"
-_LICENSES = "licenses.md"
+_LICENSES, _COMMANDS = "licenses.md", "commands.md"
 
 
 class Reference:
@@ -71,6 +72,7 @@ class Reference:
         pages[_SETTINGS] = self._settings_page()
         pages[_ERRORS] = self._errors_page()
         pages[_JAVA] = self._rendered("java.md.j2", entries=java_entries(), neighbours=java_neighbours())
+        pages[_COMMANDS] = self._rendered("commands.md.j2", commands=_by_group(command_entries()))
         pages[_LICENSES] = self._rendered("licenses.md.j2", packages=package_licenses())
         contents = {
             area.page: [Markup(self._places, _INDEX).link(name.path) for name in shown[area.page]]
@@ -123,6 +125,13 @@ class Reference:
 
 def _is_shown_with_module(name: PublicName) -> bool:
     return isinstance(name.target, griffe.Function) and "." in name.name
+
+
+def _by_group(commands: Sequence[CommandEntry]) -> dict[str, list[CommandEntry]]:
+    groups: dict[str, list[CommandEntry]] = {}
+    for command in commands:
+        groups.setdefault(command.group, []).append(command)
+    return groups
 
 
 def differences(pages: Mapping[str, str], folder: Path = FOLDER) -> list[str]:

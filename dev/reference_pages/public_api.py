@@ -24,6 +24,8 @@ EXPORTING = tuple(f"{PACKAGE}.{name}" for name in ("streams", "testing", "explor
 #: Modules that users import as a whole: ``from airflow_kstreams.kafka import schema_registry``.
 WHOLE = (f"{PACKAGE}.kafka.schema_registry",)
 AIRFLOW_SIDE = tuple(f"{PACKAGE}.{name}" for name in ("operators", "sensors", "triggers", "hooks"))
+#: A module there that exports Airflow's names to the others.
+_BRIDGE = f"{PACKAGE}.hooks.airflow_versions"
 ERRORS = f"{PACKAGE}.streams.errors"
 
 #: Methods that Airflow calls and nobody else; their parameters are Airflow's.
@@ -140,7 +142,8 @@ def _documented(package: griffe.Module) -> Iterator[griffe.Module]:
     for path in AIRFLOW_SIDE:
         parent = module_at(package, path)
         for _, module in sorted(parent.modules.items()) if parent is not None else ():
-            if isinstance(module, griffe.Module) and module.exports is not None:
+            exports = isinstance(module, griffe.Module) and module.exports is not None
+            if exports and module.path != _BRIDGE:
                 yield module
 
 

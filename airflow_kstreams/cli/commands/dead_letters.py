@@ -95,7 +95,7 @@ def list_letters(
     connection: Connection,
     dead_letter_topic: DeadLetterTopicName = None,
     where: Where = None,
-    limit: Annotated[int, typer.Option(min=0, help="Newest letters to show one by one.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Newest letters to show one by one.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Count an application's dead letters by source topic, node and exception, and list the newest.
@@ -164,7 +164,11 @@ def replay(  # noqa: PLR0913 - every parameter is an option
     where: Where = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Records to bring back, at most; the oldest letters of a partition first."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Records to bring back, at most; the oldest letters of a partition first.",
+        ),
     ] = None,
     replay_id: Annotated[
         str | None,

@@ -34,7 +34,9 @@ DOCUMENTS = {"explore": ExploreDocument}
 def explore(  # noqa: PLR0913 - every parameter is an option
     application: ApplicationPath,
     connection: Connection,
-    last: Annotated[int, typer.Option(min=0, help="Records to read of each input topic.")] = 1000,
+    last: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Records to read of each input topic.")
+    ] = 1000,
     last_of: Annotated[
         list[str] | None,
         typer.Option(metavar="TOPIC=N", help="Records to read of one topic; repeatable."),
@@ -45,7 +47,7 @@ def explore(  # noqa: PLR0913 - every parameter is an option
             metavar="NAME", help="Show the records at this node; repeatable. The output topics unless given."
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(min=0, help="Records to show at each node.")] = 20,
+    rows: Annotated[int, typer.Option(min=0, metavar="N", help="Records to show at each node.")] = 20,
     sample: Annotated[
         Path | None,
         typer.Option(

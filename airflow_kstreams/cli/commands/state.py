@@ -86,7 +86,7 @@ def state(  # noqa: PLR0913 - every parameter is an option
             help="Show the entries of this key: text as it is, else JSON. All entries unless given.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Entries to show; 0 for all.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Entries to show; 0 for all.")] = 20,
     hexadecimal: Annotated[
         bool, typer.Option("--hex", help="KEY is the serialized key, in hexadecimal.")
     ] = False,

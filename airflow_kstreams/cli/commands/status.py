@@ -91,7 +91,7 @@ DOCUMENTS = {"status": StatusDocument}
 def status(
     application_id: ApplicationId,
     connection: Connection,
-    runs: Annotated[int, typer.Option(min=0, help="Finished runs to show.")] = 10,
+    runs: Annotated[int, typer.Option(min=0, metavar="N", help="Finished runs to show.")] = 10,
     records: Annotated[
         bool, typer.Option("--records", help="Show the records of the metadata topic, too.")
     ] = False,
