@@ -200,6 +200,25 @@ class ApplicationSettings:
         "warn, or fail without retry before the run is finished. Its results are committed by then; with a "
         "larger share, or warn, a retry finishes it.",
     )
+    suspicion_quiet_times: float = _setting(
+        3.0,
+        minimum=1,
+        doc="How many times as long as the longest of the last ten times between two runs it may take until "
+        "looks (runs, lag) find it odd that nothing new has come, or that no run takes what waits. Three "
+        "leaves room for a weekend after working days.",
+    )
+    suspicion_records_times: float = _setting(
+        5.0,
+        minimum=1,
+        doc="How many times as many, or as few, records as the middle one of the last ten runs a run may "
+        "read until looks find it odd. Five passes by the usual change from night to day.",
+    )
+    suspicion_lost_share: float = _setting(
+        0.01,
+        maximum=1,
+        doc="Share, 0 to 1, of a run's records that may be late, parked or dead-lettered until looks find it "
+        "odd that it is twice that of the last ten runs. One of a hundred: single bad records are no news.",
+    )
     first_run_offsets: Literal["earliest", "latest"] = _setting(
         "earliest",
         doc="Where the very first run starts on a partition without a committed offset. earliest loses "

@@ -95,6 +95,12 @@ AREAS = (
         modules=("explore", "batch.inspect.state"),
     ),
     Area(
+        page="inspecting.md",
+        title="Inspecting",
+        about="Runs, lag and the next run of an application as typed values; nothing is written.",
+        modules=("inspect", "batch.inspect.runs", "batch.inspect.ahead"),
+    ),
+    Area(
         page="airflow.md",
         title="Airflow",
         about="The three steps of a run as operators, waiting for a run, and looking at what it left.",

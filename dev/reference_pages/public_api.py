@@ -20,7 +20,7 @@ PACKAGE = "airflow_kstreams"
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Modules whose ``__all__`` users import from. One that does not exist is passed over.
-EXPORTING = tuple(f"{PACKAGE}.{name}" for name in ("streams", "testing", "explore", "spark"))
+EXPORTING = tuple(f"{PACKAGE}.{name}" for name in ("streams", "testing", "explore", "inspect", "spark"))
 #: Modules that users import as a whole: ``from airflow_kstreams.kafka import schema_registry``.
 WHOLE = (f"{PACKAGE}.kafka.schema_registry",)
 AIRFLOW_SIDE = tuple(f"{PACKAGE}.{name}" for name in ("operators", "sensors", "triggers", "hooks"))

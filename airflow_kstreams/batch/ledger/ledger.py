@@ -228,6 +228,14 @@ class Ledger:
         """Yield the runs that finished before one, the last one first, without their details."""
         return self.archive.before(run)
 
+    def newest_first(self, before: RunSummary | None = None) -> Iterator[RunSummary]:
+        """Yield the finished runs, the last one first, without their details and with bounded memory,
+        however many there are.
+
+        :param before: a run to begin behind; None to begin with the run that finished last.
+        """
+        return self.archive.newest_first(before)
+
     def all_runs(self) -> dict[str, RunSummary]:
         """Return every finished run, in the order in which they finished. It reads the whole ledger."""
         entries = self.archive.all().items()

@@ -33,6 +33,8 @@ from airflow_kstreams.streams.printable import package_log
 
 log = package_log(__name__)
 _T = TypeVar("_T")
+#: Number of offsets that are read at once where entries are looked for backwards.
+_PIECE = 64
 
 
 class Located(NamedTuple):
@@ -190,6 +192,51 @@ class RunArchive:
         finished = [each.summary for each in self._entries.values() if not each.summary.taken_back_ms]
         ids = [each.run_id for each in finished]
         yield from reversed(finished[: ids.index(found.summary.run_id)])
+
+    def newest_first(self, before: RunSummary | None = None) -> Iterator[RunSummary]:
+        """Yield finished runs, the last one first, without ever holding more than a few records: for looks,
+        whose memory and requests are bounded by the number of runs that they take.
+
+        Each entry names the one before it. Around the entries that a reset took back that chain is broken:
+        from there on the log is read backwards in pieces, and the index says which entries still count.
+
+        :param before: a run to begin behind; None to begin with the run that finished last.
+        """
+        if before is None:
+            found = None if self._past.last is None else Located(self._past.last_at, self._past.last)
+            if found is not None and self._entries is None:
+                yield found.summary
+        else:
+            found = self.find(before.run_id)
+        if found is None:
+            return
+        while self._entries is None and found.summary.previous >= 0:
+            try:
+                at = self._before(found.summary, found.offset)
+                found = Located(at, self._entry(at))
+            except WrongHintError:
+                yield from self._backwards(found.offset)
+                return
+            yield found.summary
+        if self._entries is not None:
+            finished = [each for each in self._entries.values() if not each.summary.taken_back_ms]
+            yield from (
+                each.summary for each in reversed(finished) if before is None or each.offset < found.offset
+            )
+
+    def _backwards(self, end: int) -> Iterator[RunSummary]:
+        """Yield the finished runs whose entries lie before an offset, the last one first."""
+        span = self._span
+        for stop in range(end, 0 if span is None else span.start, -_PIECE):
+            records = [] if span is None else span.records(max(span.start, stop - _PIECE), stop)
+            for record in reversed(records):
+                key, value = (record.key() or b"").decode(errors="replace"), record.value()
+                if value is None or key.startswith("__"):
+                    continue
+                now = self.find(key)
+                # An entry that was written again later, as one that was taken back, stands there.
+                if now is not None and now.offset == record.offset() and not now.summary.taken_back_ms:
+                    yield now.summary
 
     def detailed(self, entry: RunSummary) -> RunSummary:
         """Return a run with its details; without them if they have expired."""

@@ -58,16 +58,22 @@ class LedgerHistory:
         return self.session.read_ledger()
 
     def summary(self, run_id: str, **more: Any) -> RunSummary:
-        """Return what a run tells that reads one more record of each partition."""
+        """Return what a run tells that reads one more record of each partition.
+
+        :param more: other values of the summary.
+        """
         number = len(self.finished)
         at = self.first_offset + number * self.offsets
+        known: dict[str, Any] = {
+            "empty": False,
+            "counts": RecordCounts(read={"in": self.partitions}, written={"out": 2 * self.partitions}),
+        }
         return RunSummary(
             run_id=run_id,
             application_id=APP,
             begun_ms=self.kafka.clock.now_ms(),
             finished_ms=self.kafka.clock.now_ms() + number,
             generation=1,
-            empty=False,
             inputs=tuple(
                 FrozenPartition(topic="in", partition=n, start_offset=at, stop_offset=at + self.offsets)
                 for n in range(self.partitions)
@@ -77,9 +83,8 @@ class LedgerHistory:
                 for number in range(self.partitions)
             ),
             task_count=self.partitions,
-            counts=RecordCounts(read={"in": self.partitions}, written={"out": 2 * self.partitions}),
             topic_ids={"in": self.topic_id} if self.topic_id else {},
-            **more,
+            **(known | more),
         )
 
     def finish(self, run_id: str, **more: Any) -> RunSummary:

@@ -1,0 +1,187 @@
+"""Finds what is wrong with an application although its runs are green.
+
+Rule: a run is compared with the finished runs before it, at most the last ten of those that had records, and
+with none before there were three. Each suspicion gives its rule, its threshold and both figures. Thresholds
+are settings of the application (``suspicion.*``).
+
+- nothing-new: nothing new has come for more than ``suspicion.quiet.times`` the longest time that has passed
+  between two runs with records.
+- fewer, more: the run has read fewer than 1/n, or more than n times, the records of the middle one of these
+  runs; n is ``suspicion.records.times``.
+- share: more than ``suspicion.lost.share`` of the records were late, parked or dead-lettered, and more than
+  twice the share that the middle one of these runs had.
+- untaken: records wait, no driver works, and no run has begun for more than ``suspicion.quiet.times`` the
+  longest time between the begins of two runs: a paused DAG, a scheduler that is down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Literal
+
+import msgspec
+
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+#: Number of runs that a run is compared with, and the fewest that tell what is usual.
+COMPARED = 10
+_FEWEST = 3
+
+SuspicionRule = Literal["nothing-new", "fewer", "more", "share", "untaken"]
+
+
+class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason to doubt a run, or an application, that has not failed.
+
+    :param rule: rule that found it.
+    :param text: the finding, with the figures, in one sentence.
+    :param figure: the figure that was judged.
+    :param usual: the figure of the runs before.
+    :param setting: setting that has the threshold.
+    :param threshold: value of that setting.
+    """
+
+    rule: SuspicionRule
+    text: str
+    figure: float
+    usual: float
+    setting: str
+    threshold: float
+
+
+def of_run(
+    run: RunSummary, before: Sequence[RunSummary], settings: ApplicationSettings
+) -> tuple[Suspicion, ...]:
+    """Return what is odd about a finished run.
+
+    :param before: the finished runs before it, the last one first.
+    """
+    earlier = [each for each in before if not each.empty]
+    if run.empty:
+        return tuple(_nothing_new(run.begun_ms, earlier, settings))
+    known = [each for each in earlier if each.records_in is not None][:COMPARED]
+    if len(known) < _FEWEST or run.records_in is None:
+        return ()
+    return (*_other_number(run, known, settings), *_shares(run, known, settings))
+
+
+def untaken(
+    lag: int, begun: Sequence[int], now_ms: int, settings: ApplicationSettings
+) -> tuple[Suspicion, ...]:
+    """Return the suspicion that no run will take the records that wait.
+
+    :param lag: number of offsets that wait, while no driver works.
+    :param begun: times at which the last runs began, the last one first, epoch milliseconds.
+    """
+    usual_ms = _longest_gap(begun[: COMPARED + 1])
+    since_ms = now_ms - begun[0] if begun else 0
+    times = settings.suspicion_quiet_times
+    if not lag or usual_ms is None or since_ms <= times * usual_ms:
+        return ()
+    waiting = "1 offset waits" if lag == 1 else f"{lag:,} offsets wait"
+    return (
+        Suspicion(
+            rule="untaken",
+            text=f"{waiting} and no run has begun for {duration(since_ms)}, usually one does within "
+            f"{duration(usual_ms)}: is its DAG paused?",
+            figure=since_ms / 1000,
+            usual=usual_ms / 1000,
+            setting="suspicion.quiet.times",
+            threshold=times,
+        ),
+    )
+
+
+def _nothing_new(
+    now_ms: int, earlier: Sequence[RunSummary], settings: ApplicationSettings
+) -> Iterator[Suspicion]:
+    begun = [run.begun_ms for run in earlier[: COMPARED + 1]]
+    usual_ms, times = _longest_gap(begun), settings.suspicion_quiet_times
+    if usual_ms is not None and now_ms - begun[0] > times * usual_ms:
+        yield Suspicion(
+            rule="nothing-new",
+            text=f"nothing new has come for {duration(now_ms - begun[0])}, usually it does within "
+            f"{duration(usual_ms)}",
+            figure=(now_ms - begun[0]) / 1000,
+            usual=usual_ms / 1000,
+            setting="suspicion.quiet.times",
+            threshold=times,
+        )
+
+
+def _other_number(
+    run: RunSummary, known: Sequence[RunSummary], settings: ApplicationSettings
+) -> Iterator[Suspicion]:
+    found, usual = run.records_in or 0, median(each.records_in or 0 for each in known)
+    times = settings.suspicion_records_times
+    rule: SuspicionRule | None = None
+    if found * times < usual:
+        rule = "fewer"
+    elif found > usual * times:
+        rule = "more"
+    if rule is not None:
+        yield Suspicion(
+            rule=rule,
+            text=f"{found:,} records in, far {rule} than the {usual:,.0f} of the middle one of the last "
+            f"{len(known)} runs",
+            figure=found,
+            usual=usual,
+            setting="suspicion.records.times",
+            threshold=times,
+        )
+
+
+_LOST: dict[str, Callable[[RunSummary], int | None]] = {
+    "late": lambda run: None if run.counts is None else run.counts.by("late"),
+    "dead-lettered": lambda run: None if run.counts is None else run.counts.by("dead-lettered"),
+    "parked": lambda run: sum_parked(run.parked) if run.parked else 0,
+}
+
+
+def _shares(
+    run: RunSummary, known: Sequence[RunSummary], settings: ApplicationSettings
+) -> Iterator[Suspicion]:
+    for what, count in _LOST.items():
+        share = _share(run, count)
+        earlier = [each for each in (_share(one, count) for one in known) if each is not None]
+        if share is None or len(earlier) < _FEWEST:
+            continue
+        usual = median(earlier)
+        if share > settings.suspicion_lost_share and share > 2 * usual:
+            yield Suspicion(
+                rule="share",
+                text=f"{share:.1%} of the records were {what}, {usual:.1%} in the middle one of the last "
+                f"{len(earlier)} runs",
+                figure=share,
+                usual=usual,
+                setting="suspicion.lost.share",
+                threshold=settings.suspicion_lost_share,
+            )
+
+
+def _share(run: RunSummary, count: Callable[[RunSummary], int | None]) -> float | None:
+    lost = count(run)
+    return None if lost is None or run.records_in is None else lost / max(1, run.records_in)
+
+
+def _longest_gap(begun: Sequence[int]) -> int | None:
+    """Return the longest time between two begins that follow each other; None of too few runs."""
+    return max(later - earlier for later, earlier in pairwise(begun)) if len(begun) > _FEWEST else None
+
+
+def duration(milliseconds: float) -> str:
+    """Return a time in the two largest units that it has."""
+    seconds = round(milliseconds / 1000)
+    for size, unit, below, smaller in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if seconds >= size:
+            rest = seconds % size // below
+            return f"{seconds // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{milliseconds / 1000:.3g} s"

@@ -1,0 +1,73 @@
+"""Reads values of one application from a Kafka cluster, each within ten seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS, SeenLag, read_lag
+from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
+from airflow_kstreams.streams.ports import ClusterPort
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+#: Longest time for all requests of a look, milliseconds. It leaves a part of 10 s to what shows the values.
+LOOK_MS = 8_000
+
+#: A cluster: its address ``host:port``, client settings by librdkafka's names, or a cluster itself.
+Kafka = str | Mapping[str, object] | ClusterPort
+
+
+def runs(
+    application_id: str,
+    kafka: Kafka,
+    *,
+    count: int = PAGE,
+    before: str | None = None,
+    only: RunFilter | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> SeenRuns:
+    """Read a page of an application's runs, the newest first.
+
+    :param kafka: Kafka's address, ``host:port[,host:port]``, or client settings by librdkafka's names.
+    :param count: largest number of runs.
+    :param before: id of a finished run: the page begins behind it. The next page begins behind
+        ``next_before`` of this one.
+    :param only: the runs to show.
+    :param settings: settings of the application by dotted name; ``suspicion.*`` count here.
+    :raises ConfigError: there is no such application, or no such run.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    checked = ApplicationSettings.parse(application_id, settings)
+    return read_runs(_cluster(kafka, checked), checked, count=count, before=before, only=only)
+
+
+def lag(
+    application_id: str,
+    kafka: Kafka,
+    *,
+    partitions: int = PARTITIONS,
+    settings: Mapping[str, object] | None = None,
+) -> SeenLag:
+    """Read the offsets that wait for an application's next run.
+
+    :param kafka: Kafka's address, or client settings, as for :func:`runs`.
+    :param partitions: number of partitions to show one by one, those with the largest lags.
+    :param settings: settings of the application by dotted name; ``suspicion.*`` count here.
+    :raises ConfigError: there is no such application.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    checked = ApplicationSettings.parse(application_id, settings)
+    return read_lag(_cluster(kafka, checked), checked, partitions=partitions)
+
+
+def _cluster(kafka: Kafka, settings: ApplicationSettings) -> ClusterPort:
+    if not isinstance(kafka, str | Mapping):
+        return kafka
+    # Imported here: a cluster that is given needs no Kafka client.
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+
+    config = {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
+    # Half of it for each request: so a broker that never answers differs from one that answers late.
+    bounded = ApplicationSettings.parse(
+        settings.application_id, {**settings.to_dict(), "client.timeout.ms": LOOK_MS // 2}
+    )
+    return KafkaCluster(config, settings=bounded, look_ms=LOOK_MS, in_child=True)
