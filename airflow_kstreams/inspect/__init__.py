@@ -13,15 +13,15 @@ import ``explore`` (tables, stores), ``kafka`` and ``batch.inspect``, which does
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.inspect.ahead.lag import SeenLag, PartitionLag, TopicLag
+from airflow_kstreams.batch.inspect.ahead.lag import PartitionLag, SeenLag, TopicLag
 from airflow_kstreams.batch.inspect.runs.seen_runs import RunFilter, SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
 from airflow_kstreams.inspect.readings import lag, runs
 
 __all__ = [
-    "SeenLag",
     "PartitionLag",
     "RunFilter",
+    "SeenLag",
     "SeenRun",
     "SeenRuns",
     "Suspicion",

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 def printable(text: str) -> str:
@@ -42,6 +45,8 @@ class _PrintableLines(logging.Filter):
     """Makes each line printable, and the lines of a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if _silent.get() and record.levelno < logging.ERROR:
+            return False
         text = record.getMessage()
         if not text.isprintable():
             record.msg, record.args = printable(text), ()
@@ -55,6 +60,21 @@ def _printable_part(part: str) -> str:
     part = part.rstrip("\n")
     is_program = part.startswith((" ", "\n", "Traceback (most recent"))
     return printable_lines(part) if is_program else printable(part)
+
+
+_silent = ContextVar("silent", default=False)
+
+
+@contextmanager
+def without_log_lines() -> Iterator[None]:
+    """Leave out this package's log lines in the block, errors excepted, in the thread that runs it: for a
+    look that returns what the lines say.
+    """
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 _FILTER = _PrintableLines()
