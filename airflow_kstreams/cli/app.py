@@ -50,6 +50,24 @@ COMMANDS: dict[str, Command] = {
         page="seeing.md",
         examples=(f"status {_OF_APPLICATION}",),
     ),
+    "runs": Command(
+        group="Look",
+        summary="Show an application's runs, and what is odd about them.",
+        page="seeing.md",
+        examples=(f"runs {_OF_APPLICATION} --since 2026-01-01",),
+    ),
+    "lag": Command(
+        group="Look",
+        summary="Show the offsets that wait for the next run.",
+        page="seeing.md",
+        examples=(f"lag {_OF_APPLICATION}",),
+    ),
+    "plan": Command(
+        group="Look",
+        summary="Show the run that would begin now, and what would refuse it.",
+        page="seeing.md",
+        examples=(f"plan {_OF_APPLICATION}",),
+    ),
     "state": Command(
         group="Look",
         summary="Show the entries of a store, or of one key.",

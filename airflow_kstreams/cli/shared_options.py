@@ -18,6 +18,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -85,6 +86,22 @@ def application_settings(application_id: str, pairs: Sequence[str] | None) -> Ap
     :raises ConfigError: a setting is unknown, or its value does not fit.
     """
     return ApplicationSettings.parse(application_id, dict(named_values(pairs, "--setting", "NAME=VALUE")))
+
+
+def look_settings(application_id: str, pairs: Sequence[str] | None, *, look_ms: int) -> ApplicationSettings:
+    """Return the settings of a look that takes so many milliseconds at most.
+
+    :param pairs: settings as ``NAME=VALUE``.
+    :param look_ms: largest time of all requests together; half of it for each, so that a broker that never
+        answers differs from one that answers late.
+    """
+    given = application_settings(application_id, pairs).to_dict()
+    return ApplicationSettings.parse(application_id, {**given, "client.timeout.ms": look_ms // 2})
+
+
+def utc_ms(moment: datetime) -> int:
+    """Return a moment that was given without a time zone, in UTC, in epoch milliseconds."""
+    return round(moment.replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def named_values(pairs: Sequence[str] | None, option: str, form: str) -> Iterator[tuple[str, str]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS, SeenLag, read_lag
+from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, plan_next
 from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.topology import Topology
 
 #: Longest time for all requests of a look, milliseconds. It leaves a part of 10 s to what shows the values.
 LOOK_MS = 8_000
@@ -57,6 +60,39 @@ def lag(
     """
     checked = ApplicationSettings.parse(application_id, settings)
     return read_lag(_cluster(kafka, checked), checked, partitions=partitions)
+
+
+def plan(
+    application_id: str,
+    kafka: Kafka,
+    *,
+    topology: Topology | None = None,
+    interval_ms: tuple[int, int] | None = None,
+    partitions: int = PARTITIONS,
+    settings: Mapping[str, object] | None = None,
+) -> NextRun:
+    """Plan the run that would begin now: the begin itself, on a cluster where nothing is written.
+
+    :param kafka: Kafka's address, or client settings, as for :func:`runs`.
+    :param topology: the topology; that of the last run unless given.
+    :param interval_ms: data interval of the run, epoch milliseconds; from the end of the last run's until now
+        unless given, where the settings go by it.
+    :param partitions: number of partitions to show one by one, those with the largest shares.
+    :param settings: settings of the application by dotted name, as its runs have them.
+    :raises ConfigError: there is no such application, or its topology is not known without its file.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    checked = ApplicationSettings.parse(application_id, settings)
+    planned = None if topology is None else topology.plan(application_id)
+    own_groups = planned is not None and bool(planned.partition_grouper)
+    return plan_next(
+        _cluster(kafka, checked),
+        checked,
+        topology=planned,
+        groups=partial(topology.partition_groups, application_id) if topology and own_groups else None,
+        interval_ms=interval_ms,
+        partitions=partitions,
+    )
 
 
 def _cluster(kafka: Kafka, settings: ApplicationSettings) -> ClusterPort:

@@ -99,8 +99,8 @@ class WindowsToClose(msgspec.Struct, frozen=True, kw_only=True):
     :param to_ms: stream time that the end of the run brings it to at least, epoch milliseconds; null where
         only new records bring it on: then they decide which windows close.
     :param tasks: number of its tasks.
-    :param tasks_due: number of tasks that wait to publish windows which close by that moment; null where it is
-        not known.
+    :param tasks_due: number of tasks that wait to publish windows which close by that moment; null where it
+        is not known.
     """
 
     subtopology: int

@@ -141,6 +141,18 @@ def test_unfinished_run_is_gone_on_with_where_its_tasks_have_committed(kafka: In
     assert [(p.partition, p.start, p.stop) for p in found.partitions] == [(1, 0, 5)]
 
 
+@pytest.mark.promise("inspect-writes-nothing")
+def test_records_between_subtopologies_stay_when_a_plan_is_made(kafka: InMemoryKafka) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").select_key(lambda key, value: value).group_by_key().count(store="values")
+    ours = application(kafka, builder.build(), stream_time_advance="none")
+    feed(kafka, 4)
+    ours.run("one")
+    feed(kafka, 2)
+
+    assert planned(kafka, ours).records == 2
+
+
 def test_refusal_is_that_of_the_begin(kafka: InMemoryKafka) -> None:
     ours = application(kafka)
     feed(kafka, 3)

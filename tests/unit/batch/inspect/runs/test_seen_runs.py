@@ -10,6 +10,7 @@ import pytest
 from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
+from airflow_kstreams.streams.ports import Fetched
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from tests.support.kafka.ledger_history import APP, LedgerHistory
@@ -35,8 +36,8 @@ class Looked:
     def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
         found = effect()
         self.calls += 1
-        if name == "reader.poll":
-            self.records += sum(map(len, found.records.values()))  # type: ignore[attr-defined]
+        if isinstance(found, Fetched):
+            self.records += sum(map(len, found.records.values()))
         return found
 
 
@@ -45,6 +46,7 @@ def page(history: LedgerHistory, settings: dict[str, object] | None = None, **gi
     return read_runs(history.kafka, checked, clock=history.kafka.clock, **given)
 
 
+@pytest.mark.promise("inspect-bounded")
 def test_a_page_costs_the_same_when_the_history_is_five_times_as_long(history: LedgerHistory) -> None:
     costs = []
     for runs in (80, 320):
@@ -56,6 +58,7 @@ def test_a_page_costs_the_same_when_the_history_is_five_times_as_long(history: L
     assert costs[1] == pytest.approx(costs[0], rel=0.1)
 
 
+@pytest.mark.promise("inspect-bounded")
 def test_runs_before_a_reset_are_seen_without_reading_the_whole_ledger(history: LedgerHistory) -> None:
     history.finish_many(400)
     history.take_back(history.finished[395])
@@ -81,6 +84,7 @@ def test_pages_follow_one_another_until_the_first_run(history: LedgerHistory) ->
     assert seen == history.finished[::-1]
 
 
+@pytest.mark.promise("inspect-bounded")
 def test_what_was_not_looked_at_is_said_when_few_runs_fit(
     history: LedgerHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

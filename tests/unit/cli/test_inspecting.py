@@ -1,0 +1,134 @@
+"""What runs, lag and plan print, on the in-memory Kafka; their JSON fits its schemas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.command_line import json_error_of, json_of
+from tests.support.kafka.in_process import Application
+from tests.unit.cli.test_app import invoke
+
+if TYPE_CHECKING:
+    from typer.testing import Result
+
+FILE = """
+from airflow_kstreams.streams import KStreamBuilder, serdes
+
+def topology():
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("orders").group_by_key().count(store="totals")
+    return builder.build()
+"""
+HOUR_SECONDS = 3_600
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> InMemoryKafka:
+    kafka = InMemoryKafka(clock=ManualClock(now_ms=1_700_000_000_000))
+    kafka.create_topic("orders")
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda *given, **named: kafka)
+    return kafka
+
+
+@pytest.fixture
+def shop(kafka: InMemoryKafka, tmp_path: Path) -> Application:
+    """It has finished five runs, of which the last one read far fewer records, and two records wait."""
+    path = tmp_path / "shop.py"
+    path.write_text(FILE)
+    shop = Application(
+        on=kafka,
+        clock=kafka.clock,
+        application_id="shop",
+        topology=ApplicationFile.read(path).topology(),
+        settings={"autostop.at": "eol"},
+    )
+    for number, records in enumerate((20, 20, 20, 20, 1)):
+        feed(kafka, records)
+        slice_ = shop.begin(f"r{number}")
+        shop.tasks(slice_)
+        kafka.clock.sleep(30)
+        shop.finish(f"r{number}")
+        kafka.clock.sleep(HOUR_SECONDS)
+    feed(kafka, 2)
+    return shop
+
+
+def feed(kafka: InMemoryKafka, records: int) -> None:
+    for _ in range(records):
+        kafka.append("orders", b"v", b"k", timestamp_ms=kafka.clock.now_ms())
+
+
+def look(command: str, *arguments: str) -> Result:
+    return invoke(command, *arguments, "--application-id", "shop", "--bootstrap-server", "in-memory:9092")
+
+
+def lines(result: Result) -> list[list[str]]:
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert max(map(len, result.stdout.splitlines())) <= 160
+    return [words for line in result.stdout.splitlines() if (words := line.split())]
+
+
+def test_runs_are_listed_and_what_is_odd_is_said_below(shop: Application) -> None:
+    shown = lines(look("runs"))
+    assert shown[3] == ["r4", "2023-11-15", "02:15:20", "finished?", "30", "s", "1", "0", "0"]
+    assert [words[0] for words in shown[3:8]] == ["r4", "r3", "r2", "r1", "r0"]
+    assert " ".join(shown[8]) == (
+        "r4: 1 records in, far fewer than the 20 of the middle one of the last 4 runs "
+        "(suspicion.records.times=5)"
+    )
+
+
+def test_runs_are_chosen_and_followed_page_by_page(shop: Application) -> None:
+    assert [words[0] for words in lines(look("runs", "--odd"))[3:4]] == ["r4"]
+    shown = lines(look("runs", "--limit", "2"))
+    assert " ".join(shown[-1]) == "Older ones: --before 'r3'. 5 runs have finished in all."
+    assert [words[0] for words in lines(look("runs", "--before", "r3", "--limit", "2"))[3:5]] == ["r2", "r1"]
+    found = json_of(look("runs", "--json", "--since", "2023-11-15T01:00:00", "--state", "finished"), "runs")
+    assert [run["run_id"] for run in found["runs"]] == ["r4", "r3"]
+    assert found["runs"][0]["suspicions"][0]["rule"] == "fewer"
+
+
+def test_lag_is_shown_in_a_sentence_and_by_topic(shop: Application) -> None:
+    shown = lines(look("lag"))
+    assert shown[3] == ["orders", "2023-11-15", "02:15:20", "1", "0", "2", "2"]
+    notes = " ".join(word for words in shown for word in words)
+    assert "Offsets that wait in inputs: 2; the last run began" in notes
+    # The command goes by the clock of today, and the scene by its own.
+    assert "usually one does within 1 h: is its DAG paused? (suspicion.quiet.times=3)" in notes
+    found = json_of(look("lag", "--json"), "lag")
+    assert (found["lag"], found["partitions"][0]["position"]) == (2, 81)
+
+
+@pytest.mark.promise("inspect-writes-nothing")
+def test_plan_is_shown_and_nothing_is_written(shop: Application, tmp_path: Path) -> None:
+    assert isinstance(shop.on, InMemoryKafka)
+    before = shop.on.admin().topic_names()
+    text = " ".join(look("plan").stdout.split())
+    assert "begin a new slice would be frozen reads at most 2 records, 1 tasks takes about 30 s" in text
+    assert "orders 0 81 83 2" in text
+    assert "totals shop-totals-changelog 1 " in text
+    assert text.endswith("Nothing was written.")
+    found = json_of(look("plan", str(tmp_path / "shop.py"), "--json"), "plan")
+    assert (found["kind"], found["records"], found["expected"]["runs"]) == ("new", 2, 5)
+    assert shop.on.admin().topic_names() == before
+
+
+def test_refusal_is_no_error_of_the_command(shop: Application) -> None:
+    assert isinstance(shop.on, InMemoryKafka)
+    shop.on.admin().delete_topics(["shop-totals-changelog"])
+    result = look("plan")
+    assert result.exit_code == 0
+    assert "DataLossError: changelog shop-totals-changelog is not the one" in result.stdout
+    assert "What to do: " in result.stdout
+
+
+@pytest.mark.parametrize("command", ["runs", "lag", "plan"])
+def test_unknown_application_is_one_error_in_json(kafka: InMemoryKafka, command: str) -> None:
+    error = json_error_of(look(command, "--json"))
+    assert (error["error"], error["exit_code"]) == ("ConfigError", 1)
+    assert "there is no application 'shop' on this cluster" in error["cause"]
