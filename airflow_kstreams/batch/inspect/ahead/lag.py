@@ -163,7 +163,7 @@ def _partitions(status: RunStatus) -> Iterator[PartitionLag]:
 
 
 def _topics(status: RunStatus, found: Iterable[PartitionLag]) -> Iterator[TopicLag]:
-    between = _between(status)
+    between = _topics_between(status)
     for topic, of_topic in groupby(found, key=attrgetter("topic")):
         parts = list(of_topic)
         committed = (status.committed.get(TopicPartition(topic, part.partition)) for part in parts)
@@ -181,7 +181,7 @@ def _topics(status: RunStatus, found: Iterable[PartitionLag]) -> Iterator[TopicL
         )
 
 
-def _between(status: RunStatus) -> set[str]:
+def _topics_between(status: RunStatus) -> set[str]:
     """Return the topics that the application writes and reads."""
     work = status.slice if status.continuous is None else status.continuous
     if work is not None:
