@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -44,9 +45,14 @@ def registry_server() -> Iterator[Answers]:
         thread.join()
 
 
+#: A client that waits so long has no bound, and its test is to fail, not to hang.
+_ENDLESS_SECONDS = 8.0
+
+
 @contextmanager
 def endless_server(beginning: bytes, again: bytes, *, pause_seconds: float = 0.0) -> Iterator[str]:
-    """Run a server that answers every request with bytes without an end, and give its address.
+    """Run a server that answers every request with bytes without an end, for some seconds, and give its
+    address.
 
     :param beginning: written at once.
     :param again: written again and again.
@@ -56,10 +62,11 @@ def endless_server(beginning: bytes, again: bytes, *, pause_seconds: float = 0.0
 
     class Handler(StreamRequestHandler):
         def handle(self) -> None:
+            deadline = time.monotonic() + _ENDLESS_SECONDS
             with suppress(OSError):
                 self.request.recv(65_536)
                 self.request.sendall(beginning)
-                while not stopped.wait(pause_seconds):
+                while not stopped.wait(pause_seconds) and time.monotonic() < deadline:
                     self.request.sendall(again)
 
     with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
