@@ -50,6 +50,10 @@ def merged(key: str, left: Order, right: Order) -> Order:
     return left
 
 
+def merged_into_the_later(key: str, left: Order, right: Order) -> Order:
+    return merged(key, right, left)
+
+
 def reduced(total: Order, order: Order) -> Order:
     total["orders"] = total.get("orders", 1) + 1
     total["cents"] += order["cents"]
@@ -71,6 +75,12 @@ FOLDS: dict[str, Fold] = {
     ),
     "session": lambda group, spec: group.windowed_by(SessionWindow(gap_ms=100)).aggregate(
         empty, added, merged, store=spec
+    ),
+    "session, merged into the later": lambda group, spec: group.windowed_by(
+        SessionWindow(gap_ms=100)
+    ).aggregate(empty, added, merged_into_the_later, store=spec),
+    "session reduce": lambda group, spec: group.windowed_by(SessionWindow(gap_ms=100)).reduce(
+        reduced, store=spec
     ),
     "windowed cogroup": lambda group, spec: (
         group.cogroup(added).windowed_by(TumblingWindow(size_ms=100)).aggregate(empty, store=spec)
@@ -124,13 +134,15 @@ def test_left_out_record_is_not_in_the_aggregate_wherever_runs_are_cut(
     assert last_totals(topology(), [first], [bad], [last], handler=handler) == expected
 
 
-def test_sessions_stay_apart_and_as_they_are_when_the_record_between_them_is_left_out() -> None:
+@pytest.mark.parametrize("kind", [kind for kind in FOLDS if kind.startswith("session")])
+def test_sessions_stay_apart_and_as_they_are_when_the_record_between_them_is_left_out(kind: str) -> None:
     def topology() -> Topology:
-        return folding("session")
+        return folding(kind)
 
     rows = [("x", GOOD, 100), ("x", GOOD, 300), ("x", BAD, 200)]
     expected = last_totals(topology(), rows[:2])
-    assert list(expected.values()) == [{"orders": 1, "cents": [0, 5]}] * 2
+    alone = GOOD if kind == "session reduce" else {"orders": 1, "cents": [0, 5]}
+    assert list(expected.values()) == [alone] * 2
     later = ("y", GOOD, 301)
     for runs in ([*rows, later],), (rows[:2], [rows[2]], [later]):
         found = last_totals(topology(), *runs)
