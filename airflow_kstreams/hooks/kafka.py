@@ -66,11 +66,12 @@ class KafkaHook(BaseHook):
             mask_secret(secret)
         return checked_settings(settings, conn_id=self.kafka_conn_id)
 
-    def cluster(self, settings: ApplicationSettings | None = None, *, in_child: bool = False) -> KafkaCluster:
+    def cluster(self, settings: ApplicationSettings | None = None, *, in_child: bool = True) -> KafkaCluster:
         """Return the cluster, without contacting it.
 
         :param settings: the application's settings; ``client.timeout.ms`` bounds each request.
-        :param in_child: whether to read records in a process of its own, whose memory is bounded.
+        :param in_child: whether its readers fetch in a process of their own, whose memory is bounded; False
+            for the engine's own work.
         :raises ConfigError: as :meth:`client_config`.
         """
         from airflow_kstreams.kafka.cluster import KafkaCluster

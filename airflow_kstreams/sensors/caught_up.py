@@ -20,6 +20,10 @@ class CaughtUpSensor(ConditionSensor):
     application's group has committed are processed, those of a run under way included. Records are counted as
     a read_committed reader sees them. The sensor joins no group and commits nothing.
 
+    Where the committed offsets are the ends, no record is fetched. Else at most one more than ``max_records``
+    is counted, since transaction markers and compacted records have offsets, too: in a process of its own,
+    whose memory is bounded (``KSTREAMS_LOOK_MEMORY_BYTES``).
+
     :param application_id: the application. (templated)
     :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
         default. (templated)

@@ -106,7 +106,7 @@ class ConditionSensor(Rendered, BaseSensorOperator):
         """Look once."""
         with airflow_outcomes():
             condition = self.condition()
-            with ClusterView(KafkaHook(self.kafka_conn_id).cluster(in_child=True)) as view:
+            with ClusterView(KafkaHook(self.kafka_conn_id).cluster()) as view:
                 result = condition.evaluate(view)
                 why = why_not(condition, view) if result is None else ""
         if result is None:
@@ -168,7 +168,7 @@ def _seen_at_the_end(condition: Condition, kafka_conn_id: str) -> str:
     answer; the sensor has timed out either way.
     """
     try:
-        with ClusterView(KafkaHook(kafka_conn_id).cluster(in_child=True)) as view:
+        with ClusterView(KafkaHook(kafka_conn_id).cluster()) as view:
             parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""
             return parked or never_run(condition, view)
     except KStreamsError as error:

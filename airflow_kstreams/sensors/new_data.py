@@ -27,6 +27,10 @@ class NewDataSensor(ConditionSensor):
     :param application_id: the application; its ledger says up to where its runs have processed. (templated)
     :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
         default. (templated)
+    While there are fewer new offsets than ``min_records``, and no ``older_than``, no record is fetched. Else
+    as many are as decide, since transaction markers and compacted records have offsets, too: in a process of
+    its own, whose memory is bounded (``KSTREAMS_LOOK_MEMORY_BYTES``).
+
     :param min_records: number of new records that are enough; they are read to be counted, so leave it small,
         and let ``older_than`` do the rest. (templated)
     :param older_than: age of a record, by its timestamp, from which one new record is enough: a

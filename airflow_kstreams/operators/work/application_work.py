@@ -164,7 +164,7 @@ class ApplicationWork:
 
         :raises ConfigError: the connection is not defined, or cannot be used.
         """
-        return self.hook.cluster(self.settings)
+        return self.hook.cluster(self.settings, in_child=False)
 
     def loader(
         self, application: str, *, log: Logger | logging.Logger, was_killed: Callable[[], bool]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
 from airflow.sdk import Connection
 
 from airflow_kstreams.hooks.kafka import KafkaHook, checked_settings, secrets_of, settings_in
+from airflow_kstreams.kafka.child_reader import ChildReader
 from airflow_kstreams.streams.errors import ConfigError
 from tests.support.airflow.airflow_environment import add_connection
 from tests.support.remedies import walked
@@ -153,6 +155,14 @@ def test_connection_is_taken_when_its_extra_is_as_the_error_says(fault: str, tol
     with pytest.raises(ConfigError):
         client_config_of(_connection(fault))
     assert client_config_of(_connection(told)) == {"bootstrap.servers": "HOST:PORT"}
+
+
+@pytest.mark.promise("looks-are-bounded")
+def test_a_users_own_task_fetches_in_a_process_of_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_MY_KAFKA", '{"conn_type": "kafka", "host": "h", "port": 1}')
+    for cluster in (KafkaHook("my_kafka").cluster(), KafkaHook("my_kafka").get_conn()):
+        with closing(cluster.reader(group_id="any")) as reader:
+            assert isinstance(reader, ChildReader)
 
 
 def test_hook_gives_a_cluster_that_shows_no_secret_when_the_environment_defines_the_connection(
