@@ -54,7 +54,11 @@ COMMANDS: dict[str, Command] = {
         group="Look",
         summary="Show an application's runs, and what is odd about them.",
         page="seeing.md",
-        examples=(f"runs {_OF_APPLICATION} --since 2026-01-01",),
+        examples=(
+            f"runs {_OF_APPLICATION} --since 2026-01-01",
+            f"runs {_OF_APPLICATION} --compare scheduled__2026-01-01 scheduled__2026-01-02",
+            f"runs {_OF_APPLICATION} --html scheduled__2026-01-01 --output run.html",
+        ),
     ),
     "lag": Command(
         group="Look",

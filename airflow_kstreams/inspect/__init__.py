@@ -24,26 +24,46 @@ from airflow_kstreams.batch.inspect.ahead.next_run import (
     StateToRestore,
     WindowsToClose,
 )
+from airflow_kstreams.batch.inspect.runs.audit import AuditRow, BetweenTopic, RunAudit
+from airflow_kstreams.batch.inspect.runs.run_in_full import (
+    ComparedFigure,
+    ComparedRuns,
+    ReadTopic,
+    RunInFull,
+    SeenTask,
+)
 from airflow_kstreams.batch.inspect.runs.seen_runs import RunFilter, SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
-from airflow_kstreams.inspect.readings import lag, plan, runs
+from airflow_kstreams.inspect.readings import compare, lag, plan, run, runs
+from airflow_kstreams.inspect.run_page import run_page
 
 __all__ = [
+    "AuditRow",
+    "BetweenTopic",
+    "ComparedFigure",
+    "ComparedRuns",
     "ExpectedTime",
     "NextRun",
     "PartitionLag",
     "PlannedPartition",
     "PlannedTopic",
+    "ReadTopic",
     "Refusal",
+    "RunAudit",
     "RunFilter",
+    "RunInFull",
     "SeenLag",
     "SeenRun",
     "SeenRuns",
+    "SeenTask",
     "StateToRestore",
     "Suspicion",
     "TopicLag",
     "WindowsToClose",
+    "compare",
     "lag",
     "plan",
+    "run",
+    "run_page",
     "runs",
 ]

@@ -7,6 +7,7 @@ from functools import partial
 
 from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS, SeenLag, read_lag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, plan_next
+from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull, compare_runs, read_run
 from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -41,6 +42,46 @@ def runs(
     """
     checked = ApplicationSettings.parse(application_id, settings)
     return read_runs(_cluster(kafka, checked), checked, count=count, before=before, only=only)
+
+
+def run(
+    application_id: str,
+    run_id: str | None,
+    kafka: Kafka,
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> RunInFull:
+    """Read one run in full: its books by node and rule, its attempts and steps, its slowest tasks.
+
+    :param run_id: id of a run, finished or under way; None for the one that began last.
+    :param kafka: Kafka's address, or client settings, as for :func:`runs`.
+    :param settings: settings of the application by dotted name; ``suspicion.*`` count here.
+    :raises ConfigError: there is no such application, or no such run.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    checked = ApplicationSettings.parse(application_id, settings)
+    return read_run(_cluster(kafka, checked), checked, run_id)
+
+
+def compare(
+    application_id: str,
+    first: str,
+    second: str,
+    kafka: Kafka,
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> ComparedRuns:
+    """Read two runs, and put their figures beside each other.
+
+    :param first: id of a run.
+    :param second: id of another run.
+    :param kafka: Kafka's address, or client settings, as for :func:`runs`.
+    :param settings: settings of the application by dotted name; ``suspicion.*`` count here.
+    :raises ConfigError: there is no such application, or no such run.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    checked = ApplicationSettings.parse(application_id, settings)
+    return compare_runs(_cluster(kafka, checked), checked, first, second)
 
 
 def lag(

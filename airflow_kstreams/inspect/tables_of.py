@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 
 from airflow_kstreams.batch.inspect.ahead.lag import SeenLag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, WindowsToClose
+from airflow_kstreams.batch.inspect.runs.audit import RunAudit
+from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion, duration
+from airflow_kstreams.batch.ledger.history import RunHistory
 from airflow_kstreams.explore.tables import Table
 
 
@@ -41,6 +44,161 @@ def notes_of_runs(found: SeenRuns) -> Iterator[str]:
     yield from found.not_seen
     if found.next_before is not None:
         yield f"Older ones: --before '{found.next_before}'. {found.finished:,} runs have finished in all."
+
+
+def tables_of_run(found: RunInFull) -> Iterator[Table]:
+    """Yield the tables of one run: what it is, its books, its attempts, its steps, and its slowest tasks."""
+    run = found.run
+    yield Table(
+        title=f"Run {run.run_id} of {found.application_id}", columns=("what", "is"), rows=[*_facts(found)]
+    )
+    if found.audit is not None:
+        yield _books(found.audit)
+    if found.history is not None:
+        yield from _attempts(found.history)
+    if found.tasks:
+        yield Table(
+            title="Slowest tasks",
+            columns=("task", "took", "in", "out", "restored", "commits", "attempts"),
+            rows=[
+                (
+                    task.task,
+                    duration(task.seconds * 1000),
+                    *map(number_text, (task.records_in, task.records_out, task.restored)),
+                    *map(number_text, (task.commits, task.attempts)),
+                )
+                for task in found.tasks
+            ],
+            numbers=6,
+            more=found.task_count - len(found.tasks),
+        )
+
+
+def notes_of_run(found: RunInFull) -> Iterator[str]:
+    """Yield what is odd about a run, why it failed, its warnings, and what was not looked at."""
+    failure = None if found.history is None else found.history.failure
+    if failure is not None:
+        yield f"{failure.kind}: {failure.cause}"
+        if failure.remedy:
+            yield f"What to do: {failure.remedy}"
+    yield from (_odd(suspicion) for suspicion in found.run.suspicions)
+    yield from (f"Warning: {warning}" for warning in found.run.warnings)
+    yield from (f"Not looked at: {text}" for text in found.not_seen)
+
+
+def _facts(found: RunInFull) -> Iterator[tuple[str, str]]:
+    run = found.run
+    yield "state", run.state
+    yield "begun (UTC)", time_text(run.begun_ms)
+    if run.finished_ms is not None:
+        yield "finished (UTC)", time_text(run.finished_ms)
+    yield "took", duration(run.seconds * 1000)
+    if run.dag_id:
+        yield "DAG", run.dag_id
+    if run.interval_ms is not None:
+        yield "data interval (UTC)", " to ".join(map(time_text, run.interval_ms))
+    yield "drivers", number_text(run.generation)
+    yield "tasks", number_text(found.task_count)
+    yield "records", f"{number_text(run.records_in)} in, {number_text(run.records_out)} out"
+    for what in ("late", "dead_lettered", "skipped", "parked"):
+        if (count := getattr(run, what)) != 0:
+            yield what.replace("_", "-"), number_text(count)
+    for read in found.read:
+        yield f"read of {read.topic}", f"{read.stop - read.start:,} offsets, {read.partitions:,} partitions"
+    yield "topology", found.topology[:12]
+
+
+def _books(audit: RunAudit) -> Table:
+    """Return the table of a run's books, under their sum."""
+    made = f" + made by operators {audit.made:,}" if audit.made > 0 else ""
+    taken = f" + taken in by operators {-audit.made:,}" if audit.made < 0 else ""
+    rows = [(row.place, row.what, f"{row.records:,}") for row in audit.rows]
+    rows += [
+        (each.topic, "written and not read", f"{each.missing:,}") for each in audit.between if each.missing
+    ]
+    return Table(
+        title=f"Records: read {audit.read:,}{made} = written {audit.written:,} + left out "
+        f"{audit.left_out:,}{taken}",
+        columns=("topic or node", "what", "records"),
+        rows=rows,
+        numbers=1,
+    )
+
+
+def _attempts(history: RunHistory) -> Iterator[Table]:
+    yield Table(
+        title="Attempts",
+        columns=("part", "begun (UTC)", "took", "ended", "try", "by", "failure"),
+        rows=[
+            (
+                each.part,
+                time_text(each.begun_ms),
+                duration(each.ended_ms - each.begun_ms) if each.ended_ms else "",
+                "" if each.how is None else each.how.value,
+                str(each.trial),
+                each.owner,
+                "" if each.failure is None else each.failure.kind,
+            )
+            for each in history.attempts
+        ],
+        more=history.omitted,
+    )
+    steps = [step for each in history.attempts[-1:] for step in each.steps]
+    if steps:
+        yield Table(
+            title="Steps of the last attempt",
+            columns=("step", "of", "begun (UTC)", "took"),
+            rows=[
+                (
+                    step.name,
+                    step.task or ("run" if step.subtopology < 0 else f"subtopology {step.subtopology}"),
+                    time_text(step.begun_ms),
+                    duration(step.milliseconds),
+                )
+                for step in steps
+            ],
+            numbers=1,
+        )
+
+
+def tables_of_comparison(found: ComparedRuns) -> Iterator[Table]:
+    """Yield the table of two runs beside each other."""
+    yield Table(
+        title=f"Runs of {found.first.application_id}",
+        columns=("", found.first.run.run_id, found.second.run.run_id, "change"),
+        rows=[
+            ("state", found.first.run.state, found.second.run.state, ""),
+            ("begun (UTC)", time_text(found.first.run.begun_ms), time_text(found.second.run.begun_ms), ""),
+            *(
+                (each.what, _figure(each.first), _figure(each.second), _change(each.first, each.second))
+                for each in found.figures
+            ),
+        ],
+        numbers=3,
+    )
+
+
+def notes_of_comparison(found: ComparedRuns) -> Iterator[str]:
+    """Yield what both runs cannot be compared in, and what is odd about each."""
+    if found.other_topology:
+        yield "They ran different topologies: nodes of one name may be different nodes."
+    for each in (found.first, found.second):
+        yield from (f"{each.run.run_id}: {_odd(suspicion)}" for suspicion in each.run.suspicions)
+        yield from (f"{each.run.run_id}: not looked at: {text}" for text in each.not_seen)
+
+
+def _figure(number: float | None) -> str:
+    return "-" if number is None else f"{number:,.3f}".rstrip("0").rstrip(".")
+
+
+def _change(first: float | None, second: float | None) -> str:
+    if first is None or second is None or first == second:
+        return ""
+    return f"{second / first - 1:+.0%}" if first else "new"
+
+
+def _odd(suspicion: Suspicion) -> str:
+    return f"{suspicion.text} ({suspicion.setting}={suspicion.threshold:g})"
 
 
 def tables_of_lag(found: SeenLag) -> Iterator[Table]:
@@ -170,10 +328,6 @@ def _closing(windows: WindowsToClose) -> str:
         return f"{now}; new records decide which close"
     due = "an unknown number" if windows.tasks_due is None else f"{windows.tasks_due:,}"
     return f"{now}, brought to {time_text(windows.to_ms)} at least: {due} of {windows.tasks:,} tasks publish"
-
-
-def _odd(suspicion: Suspicion) -> str:
-    return f"{suspicion.text} ({suspicion.setting}={suspicion.threshold:g})"
 
 
 def _lost(run: SeenRun) -> int | None:

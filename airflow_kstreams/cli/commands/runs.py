@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,13 +19,26 @@ from airflow_kstreams.cli.shared_options import (
     Connection,
     connecting,
     look_settings,
+    say,
     show,
     utc_ms,
 )
+from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.inspect.readings import LOOK_MS
-from airflow_kstreams.inspect.tables_of import notes_of_runs, tables_of_runs
+from airflow_kstreams.inspect.tables_of import (
+    notes_of_comparison,
+    notes_of_run,
+    notes_of_runs,
+    tables_of_comparison,
+    tables_of_run,
+    tables_of_runs,
+)
 
-DOCUMENTS = {"runs": inspect.SeenRuns}
+DOCUMENTS = {
+    "runs": inspect.SeenRuns,
+    "runs show": inspect.RunInFull,
+    "runs compare": inspect.ComparedRuns,
+}
 
 
 class RunStateName(StrEnum):
@@ -52,12 +68,34 @@ def runs(  # noqa: PLR0913 - every parameter is an option
     since: Annotated[datetime | None, typer.Option(help="Only runs that began then or later, UTC.")] = None,
     until: Annotated[datetime | None, typer.Option(help="Only runs that began before that, UTC.")] = None,
     odd: Annotated[bool, typer.Option("--odd", help="Only runs about which something is odd.")] = False,
+    run: Annotated[
+        str | None, typer.Option("--show", metavar="RUN", help="Show this run in full instead.")
+    ] = None,
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--compare", metavar="RUN RUN", help="Compare two runs instead."),
+    ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Write this run as one HTML file to mail; it has no data of records."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The HTML file; stdout unless given.", dir_okay=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the runs of an application, the newest first, and what is odd about them.
 
     A question mark follows the state of a run that is odd, though it is green; the rule is said below.
     """
+    if sum(each is not None for each in (run, pair, html)) > 1:
+        raise typer.BadParameter("give one of --show, --compare and --html")
+    if html is not None and as_json:
+        raise typer.BadParameter("a page is no JSON: give --show RUN --json", param_hint="--html")
+    if output is not None and html is None:
+        raise typer.BadParameter("only a page goes to a file: give --html RUN", param_hint="--output")
     only = inspect.RunFilter(
         states=frozenset(each.value for each in state or ()),
         dag_id=dag,
@@ -67,10 +105,29 @@ def runs(  # noqa: PLR0913 - every parameter is an option
     )
     settings = look_settings(application_id, setting, look_ms=LOOK_MS)
     kafka = connection.cluster(settings, look_ms=LOOK_MS)
+    look = partial(_show, as_json=as_json)
+    if pair is not None:
+        compared = inspect.compare(application_id, *pair, kafka, settings=settings.to_dict())
+        look(compared, tables_of_comparison(compared), notes_of_comparison(compared))
+        return
+    if run is not None or html is not None:
+        full = inspect.run(application_id, run or html, kafka, settings=settings.to_dict())
+        if html is None:
+            look(full, tables_of_run(full), notes_of_run(full))
+        elif output is None:
+            typer.echo(inspect.run_page(full), nl=False)
+        else:
+            output.write_text(inspect.run_page(full), encoding="utf-8")
+            say(f"{output} holds run {full.run.run_id}.")
+        return
     found = inspect.runs(
         application_id, kafka, count=limit, before=before, only=only, settings=settings.to_dict()
     )
+    look(found, tables_of_runs(found), notes_of_runs(found))
+
+
+def _show(found: object, tables: Iterable[Table], notes: Iterable[str], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        show(tables_of_runs(found), notes=notes_of_runs(found))
+        show(tables, notes=notes)

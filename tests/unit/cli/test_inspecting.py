@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,12 @@ def lines(result: Result) -> list[list[str]]:
     return [words for line in result.stdout.splitlines() if (words := line.split())]
 
 
+def words_of(result: Result) -> str:
+    """Return what was printed as words, without the lines of tables."""
+    assert (result.exit_code, result.stderr) == (0, "")
+    return " ".join(result.stdout.replace("\u2500", "").split())
+
+
 def test_runs_are_listed_and_what_is_odd_is_said_below(shop: Application) -> None:
     shown = lines(look("runs"))
     assert shown[3] == ["r4", "2023-11-15", "02:15:20", "finished?", "30", "s", "1", "0", "0"]
@@ -93,6 +100,66 @@ def test_runs_are_chosen_and_followed_page_by_page(shop: Application) -> None:
     assert found["runs"][0]["suspicions"][0]["rule"] == "fewer"
 
 
+def test_run_is_shown_with_its_books(shop: Application) -> None:
+    text = words_of(look("runs", "--show", "r0"))
+    assert (
+        "state finished begun (UTC) 2023-11-14 22:13:20 finished (UTC) 2023-11-14 22:13:50 took 30 s" in text
+    )
+    assert "Records: read 20 = written 0 + left out 0 + taken in by operators 20" in text
+    assert "read of orders 20 offsets, 1 partitions" in text
+    assert "Slowest tasks task took in out restored commits attempts 0_0 " in text
+    found = json_of(look("runs", "--show", "r4", "--json"), "runs show")
+    assert (found["run"]["state"], found["run"]["suspicions"][0]["rule"]) == ("finished", "fewer")
+    assert found["audit"]["rows"] == [{"place": "orders", "what": "read", "records": 1}]
+
+
+def test_runs_are_compared(shop: Application) -> None:
+    text = words_of(look("runs", "--compare", "r0", "r4"))
+    assert "Runs of shop r0 r4 change" in text
+    assert "records in 20 1 -95%" in text
+    assert "seconds 30 30 drivers 1 1 records in per second 0.667 0.033 -95%" in text
+    assert "orders: read 20 1 -95%" in text
+    found = json_of(look("runs", "--compare", "r0", "r1", "--json"), "runs compare")
+    assert found["other_topology"] is False
+    assert {each["what"]: (each["first"], each["second"]) for each in found["figures"]}["records in"] == (
+        20,
+        20,
+    )
+
+
+def test_page_of_a_run_loads_nothing_and_holds_no_markup_of_others(shop: Application, tmp_path: Path) -> None:
+    shop.run("<script>alert(1)</script>")
+    file = tmp_path / "run.html"
+
+    result = look("runs", "--html", "<script>alert(1)</script>", "--output", str(file))
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    page = file.read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert look("runs", "--html", "<script>alert(1)</script>").stdout == page
+    assert not re.search(r"(src|href)=", page)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--show", "r0", "--html", "r0"),
+        ("--html", "r0", "--json"),
+        ("--output", "run.html"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(shop: Application, options: tuple[str, ...]) -> None:
+    assert look("runs", *options).exit_code == 2
+
+
+def test_run_that_does_not_exist_is_an_error(shop: Application) -> None:
+    result = look("runs", "--show", "r9")
+    assert result.exit_code == 1
+    assert "has no run 'r9'" in result.stderr
+
+
 def test_lag_is_shown_in_a_sentence_and_by_topic(shop: Application) -> None:
     shown = lines(look("lag"))
     assert shown[3] == ["orders", "2023-11-15", "02:15:20", "1", "0", "2", "2"]
@@ -108,7 +175,7 @@ def test_lag_is_shown_in_a_sentence_and_by_topic(shop: Application) -> None:
 def test_plan_is_shown_and_nothing_is_written(shop: Application, tmp_path: Path) -> None:
     assert isinstance(shop.on, InMemoryKafka)
     before = shop.on.admin().topic_names()
-    text = " ".join(look("plan").stdout.split())
+    text = words_of(look("plan"))
     assert "begin a new slice would be frozen reads at most 2 records, 1 tasks takes about 30 s" in text
     assert "orders 0 81 83 2" in text
     assert "totals shop-totals-changelog 1 " in text
