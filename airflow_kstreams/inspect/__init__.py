@@ -1,4 +1,5 @@
-"""Reads applications, runs, lag and the plan of the next run as typed values. It writes nothing to Kafka.
+"""Reads applications, runs, lag, the plan of the next run, state and dead letters as typed values. It writes
+nothing to Kafka.
 
 Commands, pages and notebooks show these values; ``airflow-kstreams COMMAND --json`` prints them. It may
 import ``explore`` (tables, stores), ``kafka`` and ``batch.inspect``, which does the reading.
@@ -24,6 +25,8 @@ from airflow_kstreams.batch.inspect.ahead.next_run import (
     StateToRestore,
     WindowsToClose,
 )
+from airflow_kstreams.batch.inspect.applications import SeenApplication, SeenApplications
+from airflow_kstreams.batch.inspect.dead_letters import LetterGroup, LettersSeen, SeenLetter
 from airflow_kstreams.batch.inspect.runs.audit import AuditRow, BetweenTopic, RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import (
     ComparedFigure,
@@ -34,15 +37,22 @@ from airflow_kstreams.batch.inspect.runs.run_in_full import (
 )
 from airflow_kstreams.batch.inspect.runs.seen_runs import RunFilter, SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
-from airflow_kstreams.inspect.readings import compare, lag, plan, run, runs
-from airflow_kstreams.inspect.run_page import run_page
+from airflow_kstreams.batch.ledger.history import Attempt, Failure, RunHistory
+from airflow_kstreams.batch.protocol.step_times import StepTimes
+from airflow_kstreams.explore import stored_state
+from airflow_kstreams.inspect.html_forms import run_page
+from airflow_kstreams.inspect.readings import applications, compare, lag, letters, plan, run, runs
 
 __all__ = [
+    "Attempt",
     "AuditRow",
     "BetweenTopic",
     "ComparedFigure",
     "ComparedRuns",
     "ExpectedTime",
+    "Failure",
+    "LetterGroup",
+    "LettersSeen",
     "NextRun",
     "PartitionLag",
     "PlannedPartition",
@@ -51,19 +61,27 @@ __all__ = [
     "Refusal",
     "RunAudit",
     "RunFilter",
+    "RunHistory",
     "RunInFull",
+    "SeenApplication",
+    "SeenApplications",
     "SeenLag",
+    "SeenLetter",
     "SeenRun",
     "SeenRuns",
     "SeenTask",
     "StateToRestore",
+    "StepTimes",
     "Suspicion",
     "TopicLag",
     "WindowsToClose",
+    "applications",
     "compare",
     "lag",
+    "letters",
     "plan",
     "run",
     "run_page",
     "runs",
+    "stored_state",
 ]

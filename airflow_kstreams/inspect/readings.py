@@ -7,8 +7,11 @@ from functools import partial
 
 from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS, SeenLag, read_lag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, plan_next
+from airflow_kstreams.batch.inspect.applications import SeenApplications, read_applications
+from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic, LettersSeen
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull, compare_runs, read_run
 from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
+from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -18,6 +21,15 @@ LOOK_MS = 8_000
 
 #: A cluster: its address ``host:port``, client settings by librdkafka's names, or a cluster itself.
 Kafka = str | Mapping[str, object] | ClusterPort
+
+
+def applications(kafka: Kafka) -> SeenApplications:
+    """List the applications of a cluster, each with the run that finished last.
+
+    :param kafka: Kafka's address, ``host:port[,host:port]``, or client settings by librdkafka's names.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    return read_applications(_cluster(kafka, ApplicationSettings.parse("inspect")))
 
 
 def runs(
@@ -101,6 +113,21 @@ def lag(
     """
     checked = ApplicationSettings.parse(application_id, settings)
     return read_lag(_cluster(kafka, checked), checked, partitions=partitions)
+
+
+def letters(
+    application_id: str, kafka: Kafka, *, newest: int = 20, settings: Mapping[str, object] | None = None
+) -> LettersSeen:
+    """Count an application's dead letters by source topic, node and exception, and give the newest.
+
+    :param kafka: Kafka's address, or client settings, as for :func:`runs`.
+    :param newest: number of letters to give one by one.
+    :param settings: settings of the application by dotted name, which may name the dead-letter topic.
+    :raises ConfigError: there is no such topic.
+    :raises KafkaClientError: the broker does not answer, or the topic was not read to its end in time.
+    """
+    checked = ApplicationSettings.parse(application_id, settings)
+    return DeadLetterTopic(_cluster(kafka, checked), checked).survey(Selection.parse({}, None), newest=newest)
 
 
 def plan(

@@ -7,12 +7,34 @@ from datetime import UTC, datetime
 
 from airflow_kstreams.batch.inspect.ahead.lag import SeenLag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, WindowsToClose
+from airflow_kstreams.batch.inspect.applications import SeenApplications
 from airflow_kstreams.batch.inspect.runs.audit import RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion, duration
 from airflow_kstreams.batch.ledger.history import RunHistory
 from airflow_kstreams.explore.tables import Table
+
+
+def tables_of_applications(found: SeenApplications) -> Iterator[Table]:
+    """Yield the table of a cluster's applications."""
+    yield Table(
+        title="Applications",
+        columns=("application", "last run", "finished (UTC)", "a driver works on", "runs", "in", "out"),
+        rows=[
+            (
+                each.application_id,
+                "-" if each.last is None else each.last.run_id,
+                "-" if each.last is None else time_text(each.last.finished_ms or 0),
+                each.works_on or "",
+                number_text(each.finished),
+                number_text(None if each.last is None else each.last.records_in),
+                number_text(None if each.last is None else each.last.records_out),
+            )
+            for each in found.applications
+        ],
+        numbers=3,
+    )
 
 
 def tables_of_runs(found: SeenRuns) -> Iterator[Table]:
@@ -39,6 +61,9 @@ def tables_of_runs(found: SeenRuns) -> Iterator[Table]:
 def notes_of_runs(found: SeenRuns) -> Iterator[str]:
     """Yield what is odd about the runs, what was not looked at, and how to go on."""
     for run in found.runs:
+        if run.failure is not None:
+            yield f"{run.run_id}: {run.failure.cause}"
+            yield f"What to do: {run.failure.remedy}" if run.failure.remedy else ""
         for suspicion in run.suspicions:
             yield f"{run.run_id}: {_odd(suspicion)}"
     yield from found.not_seen

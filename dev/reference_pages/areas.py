@@ -97,8 +97,16 @@ AREAS = (
     Area(
         page="inspecting.md",
         title="Inspecting",
-        about="Runs, lag and the next run of an application as typed values; nothing is written.",
-        modules=("inspect", "batch.inspect.runs", "batch.inspect.ahead"),
+        about="Runs, lag, the next run, state and dead letters as typed values; nothing is written.",
+        modules=(
+            "inspect",
+            "batch.inspect.applications",
+            "batch.inspect.runs",
+            "batch.inspect.ahead",
+            "batch.inspect.dead_letters",
+            "batch.ledger.history",
+            "batch.protocol.step_times",
+        ),
     ),
     Area(
         page="airflow.md",

@@ -49,6 +49,7 @@ class RunStateName(StrEnum):
     TAKEN_BACK = "taken back"
     UNDER_WAY = "under way"
     UNFINISHED = "unfinished"
+    FAILED = "failed"
     CONTINUOUS = "continuous"
 
 

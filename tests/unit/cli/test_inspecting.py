@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_kstreams import inspect
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.command_line import json_error_of, json_of
@@ -192,6 +193,25 @@ def test_refusal_is_no_error_of_the_command(shop: Application) -> None:
     assert result.exit_code == 0
     assert "DataLossError: changelog shop-totals-changelog is not the one" in result.stdout
     assert "What to do: " in result.stdout
+
+
+def test_values_show_themselves_in_notebooks_as_the_commands_do(shop: Application) -> None:
+    assert isinstance(shop.on, InMemoryKafka)
+    read = (
+        inspect.runs("shop", shop.on),
+        inspect.run("shop", "r0", shop.on),
+        inspect.compare("shop", "r0", "r1", shop.on),
+        inspect.lag("shop", shop.on),
+        inspect.plan("shop", shop.on),
+    )
+    titles = [re.findall("<b>(.*?)</b>", each._repr_html_())[0] for each in read]
+    assert titles == [
+        "Runs of shop",
+        "Run r0 of shop",
+        "Runs of shop",
+        "Waiting for shop",
+        "Next run of shop",
+    ]
 
 
 @pytest.mark.parametrize("command", ["runs", "lag", "plan"])

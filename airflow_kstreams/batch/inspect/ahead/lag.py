@@ -13,6 +13,7 @@ from operator import attrgetter
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, untaken
 from airflow_kstreams.batch.inspect.status import RunStatus, read_status
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
@@ -68,7 +69,7 @@ class TopicLag(msgspec.Struct, frozen=True, kw_only=True):
     read_to_ms: int | None = None
 
 
-class SeenLag(msgspec.Struct, frozen=True, kw_only=True):
+class SeenLag(ShownInNotebooks, frozen=True, kw_only=True):
     """The offsets that wait, of an application.
 
     :param application_id: id of the application.

@@ -26,6 +26,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.ahead.rehearsal import Rehearsal
+from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.slice import Slice
@@ -138,7 +139,7 @@ class ExpectedTime(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
 
 
-class NextRun(msgspec.Struct, frozen=True, kw_only=True):
+class NextRun(ShownInNotebooks, frozen=True, kw_only=True):
     """The run that would begin now.
 
     :param application_id: id of the application.

@@ -15,11 +15,13 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.audit import RunAudit, audit_of
 from airflow_kstreams.batch.inspect.runs.seen_runs import (
     SeenRun,
-    present_state,
+    refused_run,
     seen_run,
+    seen_under_way,
     summary_under_way,
     unknown_run,
 )
@@ -73,7 +75,7 @@ class SeenTask(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int
 
 
-class RunInFull(msgspec.Struct, frozen=True, kw_only=True):
+class RunInFull(ShownInNotebooks, frozen=True, kw_only=True):
     """One run with all that is kept of it; no data of records is.
 
     :param application_id: id of the application.
@@ -113,7 +115,7 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
     second: float | None
 
 
-class ComparedRuns(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedRuns(ShownInNotebooks, frozen=True, kw_only=True):
     """Two runs beside each other.
 
     :param first: the first run.
@@ -178,9 +180,12 @@ def _one(
     ledger = facts.ledger
     now = summary_under_way(cluster, facts)
     if now is not None and run_id in (None, now.run_id):
-        seen = seen_run(now, state=present_state(facts), now_ms=clock.now_ms())
+        seen = seen_under_way(facts, now, now_ms=clock.now_ms())
         return _in_full(now, seen, ledger.histories().of(now.run_id))
     done = ledger.last() if run_id is None else ledger.find(run_id) or ledger.taken_back.get(run_id)
+    history = None if run_id is None or done is not None else ledger.histories().of(run_id)
+    if history is not None:
+        return RunInFull(application_id=settings.application_id, run=refused_run(history), history=history)
     if done is None and run_id is None:
         raise ConfigError(
             f"application {settings.application_id!r} has no run yet", fix="run it, then look again"

@@ -18,7 +18,9 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, of_run
+from airflow_kstreams.batch.ledger.history import Failure, RunHistory
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
 from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
@@ -34,7 +36,9 @@ _MOST_ENTRIES = 1_000
 #: It leaves a part of 10 s to the ledger's end and to what shows the page.
 _SECONDS = 5.0
 
-RunStateSeen = Literal["finished", "nothing new", "taken back", "under way", "unfinished", "continuous"]
+RunStateSeen = Literal[
+    "finished", "nothing new", "taken back", "under way", "unfinished", "failed", "continuous"
+]
 
 
 class SeenRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +46,8 @@ class SeenRun(msgspec.Struct, frozen=True, kw_only=True):
 
     :param run_id: id of the run.
     :param state: ``finished``; ``nothing new``, finished without records; ``taken back`` by a reset;
-        ``under way``, a driver holds the lease for it; ``unfinished``, none does; or ``continuous``.
+        ``under way``, a driver holds the lease for it; ``failed``, or ``unfinished`` without a known failure,
+        none does; or ``continuous``.
     :param dag_id: the DAG that started it; empty if none.
     :param begun_ms: time at which its slice was frozen, epoch milliseconds.
     :param finished_ms: time at which it finished, epoch milliseconds.
@@ -56,6 +61,7 @@ class SeenRun(msgspec.Struct, frozen=True, kw_only=True):
     :param skipped: records that an error handler left out.
     :param parked: records left parked for their next attempt.
     :param warnings: its warnings for an operator.
+    :param failure: what ended its last attempt; null if that has not failed, and of finished runs.
     :param suspicions: what is odd about it.
     """
 
@@ -74,10 +80,11 @@ class SeenRun(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int | None = None
     parked: int | None = 0
     warnings: tuple[str, ...] = ()
+    failure: Failure | None = None
     suspicions: tuple[Suspicion, ...] = ()
 
 
-class SeenRuns(msgspec.Struct, frozen=True, kw_only=True):
+class SeenRuns(ShownInNotebooks, frozen=True, kw_only=True):
     """A page of an application's runs, the newest first.
 
     :param application_id: id of the application.
@@ -229,11 +236,31 @@ def seen_run(
     )
 
 
-def present_state(facts: RunFacts) -> RunStateSeen:
-    """Return the state of the run that is not finished."""
+def seen_under_way(facts: RunFacts, run: RunSummary, *, now_ms: int) -> SeenRun:
+    """Return the run that is not finished, as a list shows it.
+
+    :param run: its summary so far.
+    """
+    history = facts.ledger.histories().of(run.run_id)
+    failure = None if history is None else history.failure
+    state: RunStateSeen = "unfinished" if failure is None else "failed"
     if facts.ledger.current_continuous is not None:
-        return "continuous"
-    return "under way" if facts.ledger.held_lease is not None else "unfinished"
+        state = "continuous"
+    elif facts.ledger.held_lease is not None:
+        state, failure = "under way", None
+    seen = seen_run(run, state=state, now_ms=now_ms)
+    return msgspec.structs.replace(seen, failure=failure)
+
+
+def refused_run(history: RunHistory) -> SeenRun:
+    """Return a run whose begin has failed, so that it has no slice."""
+    return SeenRun(
+        run_id=history.run_id,
+        state="failed",
+        begun_ms=history.attempts[0].begun_ms if history.attempts else 0,
+        parked=None,
+        failure=history.failure,
+    )
 
 
 def summary_under_way(cluster: ClusterPort, facts: RunFacts) -> RunSummary | None:
@@ -254,11 +281,15 @@ def summary_under_way(cluster: ClusterPort, facts: RunFacts) -> RunSummary | Non
 
 
 def _newest(cluster: ClusterPort, facts: RunFacts, clock: Clock) -> Iterator[SeenRun]:
-    """Yield the run that is not finished, and runs that a reset took back after the last finished one."""
-    now = summary_under_way(cluster, facts)
+    """Yield runs that have not finished, the last one first, then those that a reset took back."""
+    now, ledger = summary_under_way(cluster, facts), facts.ledger
+    for history in reversed(ledger.histories().runs):
+        sliced = now is not None and history.run_id == now.run_id
+        if history.failure is not None and not sliced and not ledger.is_finished(history.run_id):
+            yield refused_run(history)
     if now is not None:
-        yield seen_run(now, state=present_state(facts), now_ms=clock.now_ms())
-    yield from (seen_run(run) for run in reversed(facts.ledger.past.taken_back))
+        yield seen_under_way(facts, now, now_ms=clock.now_ms())
+    yield from (seen_run(run) for run in reversed(ledger.past.taken_back))
 
 
 def _known(ledger: Ledger, application_id: str, run_id: str) -> RunSummary:

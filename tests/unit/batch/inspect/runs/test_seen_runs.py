@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
+from airflow_kstreams.batch.inspect.runs.run_in_full import read_run
 from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
+from airflow_kstreams.batch.ledger.history import Attempt, Failure, Histories, How, RunHistory
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.ports import Fetched
@@ -176,3 +179,43 @@ def test_ids_that_the_remedy_lists_are_known(history: LedgerHistory) -> None:
     assert refused.value.fix == "take an id from: airflow-kstreams runs --application-id app"
     newest = page(history).runs[0].run_id
     assert [run.run_id for run in page(history, before=newest).runs] == history.finished[:2][::-1]
+
+
+def test_runs_that_failed_are_shown_with_cause_and_remedy(history: LedgerHistory) -> None:
+    history.finish("r0")
+    failure = Failure(kind="TopologyError", cause="topic 'in' does not exist", remedy="create it")
+    attempt = Attempt(part="driver", owner="x", order=(0, 1), begun_ms=1_700_000_000_000)
+    failed = RunHistory(
+        run_id="r1", attempts=(attempt.ended(How.FAILED, 1_700_000_001_000, failure=failure),)
+    )
+    done = RunHistory(run_id="r0", attempts=failed.attempts)
+    history.tell(Histories(runs=(done, failed)))
+
+    first, second = page(history).runs
+
+    assert (first.run_id, first.state, first.failure, first.records_in) == ("r1", "failed", failure, None)
+    assert (second.run_id, second.state, second.failure) == ("r0", "finished", None)
+    checked = ApplicationSettings.parse(APP)
+    full = read_run(history.kafka, checked, "r1", clock=history.kafka.clock)
+    assert (full.run.state, full.history) == ("failed", failed)
+
+
+def test_failure_of_an_unfinished_run_is_shown_until_a_driver_works_on_it() -> None:
+    kafka = kafka_with_words()
+    application = counting(kafka)
+    application.begin("one")
+    failure = Failure(kind="RecordError", cause="in-0@3 cannot be decoded", remedy="skip it")
+    attempt = Attempt(part="driver", owner="x", order=(0, 1), begun_ms=1)
+    told = LedgerHistory(kafka=kafka)
+    ended = attempt.ended(How.FAILED, 2, failure=failure)
+    told.tell(Histories(runs=(RunHistory(run_id="one", attempts=(ended,)),)))
+
+    (working,) = read_runs(kafka, application.checked, clock=kafka.clock).runs
+
+    assert (working.state, working.failure) == ("under way", None), "its lease is held"
+    lease = told.read().held_lease
+    assert lease is not None
+    told.claimed()
+    told.session.write((), lease=msgspec.structs.replace(lease, expires_ms=0))
+    (failed,) = read_runs(kafka, application.checked, clock=kafka.clock).runs
+    assert (failed.run_id, failed.state, failed.failure) == ("one", "failed", failure)
