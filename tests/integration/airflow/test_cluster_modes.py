@@ -115,7 +115,7 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     for script in (binary, yarn):
         script.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: scene.kafka)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: scene.kafka)
     kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": "in-memory:9092"}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
     monkeypatch.setattr(provider_hook, "time", SimpleNamespace(sleep=lambda _: made.on_wait()))

@@ -48,7 +48,7 @@ class Scene:
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     made = Scene()
     made.kafka.send("a")
-    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: made.kafka.kafka)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: made.kafka.kafka)
     monkeypatch.setattr(KafkaHook, "client_config", lambda self: {})
     # The real one loads the file in a process of its own, see test_loader.py.
     monkeypatch.setattr(ApplicationLoader, "plan", lambda self, app: made.kafka.topology.plan(app))

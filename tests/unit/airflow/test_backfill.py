@@ -249,7 +249,7 @@ def scene(
 ) -> Callable[[str], Scene]:
     def make(text: str) -> Scene:
         made = Scene(tmp_path, text)
-        monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: made.kafka)
+        monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: made.kafka)
         # The real one loads the file in a process of its own, see test_loader.py.
         monkeypatch.setattr(ApplicationLoader, "plan", _plan)
         monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")

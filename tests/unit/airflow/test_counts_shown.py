@@ -51,7 +51,7 @@ def kafka() -> InMemoryKafka:
 
 @pytest.fixture
 def application(kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch) -> Application:
-    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: kafka)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: kafka)
     monkeypatch.setattr(SystemClock, "now_ms", lambda self: kafka.clock.now_ms())
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
     monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, **_: kafka)

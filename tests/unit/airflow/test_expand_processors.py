@@ -26,7 +26,7 @@ pytestmark = pytest.mark.promise("catch-ups-go-on-where-they-were")
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """An application whose topic has four partitions, of two at first, and as many processors."""
     scene = grown()
-    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: scene.kafka)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: scene.kafka)
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
     return scene
 

@@ -108,7 +108,7 @@ def test_driver_is_told_when_the_operator_submits_it(settings: pytest.MonkeyPatc
         specs.append(spec)
         application.tasks(application.begin("r"))
 
-    settings.setattr(KafkaHook, "cluster", lambda self, settings: kafka)
+    settings.setattr(KafkaHook, "cluster", lambda *_, **__: kafka)
     settings.setattr(RunTopologyOperator, "_submit", submit)
     operator = RunTopologyOperator(task_id="run", application_id="app", application="-")
     instance = SimpleNamespace(dag_id="d", task_id="run", try_number=1, map_index=-1)

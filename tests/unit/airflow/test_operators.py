@@ -353,7 +353,7 @@ class Scenes:
 @pytest.fixture
 def scenes(monkeypatch: pytest.MonkeyPatch) -> Scenes:
     scene = ResetScene(partitions=1)
-    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: scene.kafka)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: scene.kafka)
     monkeypatch.setattr(SystemClock, "now_ms", lambda self: scene.clock.now_ms())
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
     return Scenes(scene)
@@ -721,7 +721,7 @@ def test_warnings_of_a_run_are_in_the_log_when_it_is_finished(
         warnings=(WARNING,),
     )
     identity = RunIdentity(run_id="r", clear_number=0, try_number=1, owner="test")
-    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: InMemoryKafka())
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: InMemoryKafka())
     monkeypatch.setattr(RunIdentity, "of", lambda context: identity)
     monkeypatch.setattr(Coordinator, "finish", lambda self, run_id: summary)
 

@@ -45,7 +45,7 @@ def context() -> Context:
 def scene(monkeypatch: pytest.MonkeyPatch) -> ResetScene:
     made = ResetScene(partitions=1)
     made.send("a")
-    monkeypatch.setattr(KafkaHook, "cluster", lambda self, settings: made.kafka)
+    monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: made.kafka)
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
     return made
 
