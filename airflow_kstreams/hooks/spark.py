@@ -14,10 +14,11 @@ from typing import Any, Self
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk import BaseHook
 
-from airflow_kstreams.hooks.airflow_versions import AirflowNotFoundException
+from airflow_kstreams.hooks.airflow_versions import AirflowException, AirflowNotFoundException
+from airflow_kstreams.hooks.spark_output import DEFAULT_LEVEL, LEVEL_SETTING, SparkOutput, ending_signal
 from airflow_kstreams.launch.jvm_options import quick_start_options
 from airflow_kstreams.launch.processes import end_session
-from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedError, reported_in
+from airflow_kstreams.streams.errors import ConfigError, KilledError, KStreamsError
 from airflow_kstreams.streams.printable import package_log
 
 log = package_log(__name__)
@@ -48,8 +49,8 @@ def refuse_undefined_connection(conn_id: str) -> None:
 class TopologySubmitHook(SparkSubmitHook):
     """Submits an application file of this package; made by :meth:`adopt`."""
 
-    #: The error that the driver reported before it ended.
-    _reported: ReportedError | None = None
+    #: The output of a spark-submit whose driver runs on this machine.
+    _output: SparkOutput | None = None
     #: Whether ``on_kill`` asked to end the application, which may be before there is one.
     _killed: bool = False
     #: File descriptors that spark-submit inherits.
@@ -82,9 +83,10 @@ class TopologySubmitHook(SparkSubmitHook):
         """Submit the application and wait for its end.
 
         :raises ReportedError: what the driver reported.
-        :raises KilledError: the Airflow task was killed before Spark was started.
+        :raises KilledError: the Airflow task was killed.
         :raises ConfigError: there is no spark-submit.
-        :raises AirflowException: Spark failed without a report of the driver.
+        :raises SparkSessionError: a driver on this machine ended without a report.
+        :raises AirflowException: Spark failed on another machine.
         """
         self._refuse_when_killed()
         try:
@@ -102,8 +104,9 @@ class TopologySubmitHook(SparkSubmitHook):
         except BaseException as error:
             # Ctrl-C and task timeouts, too, end up here: no driver may go on without its Airflow task.
             self.end_application()
-            if self._reported is not None and isinstance(error, Exception):
-                raise self._reported from None
+            failure = self._failure() if isinstance(error, AirflowException) else None
+            if failure is not None:
+                raise failure from None
             raise
         finally:
             # The provider's hook leaves the pipe open for as long as the operator lives.
@@ -171,8 +174,11 @@ class TopologySubmitHook(SparkSubmitHook):
                 log.warning("Killed the processes of the Spark application that did not end: %s", killed)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
+        in_client = self.deploy_mode == "client"
+        if in_client:
+            self._conf = {LEVEL_SETTING: DEFAULT_LEVEL, **self._conf}
         command: list[str] = super()._build_spark_submit_command(application)
-        if self.deploy_mode == "client":
+        if in_client:
             self._env = {**(self._env or {}), **self._local_environment()}
         return command
 
@@ -201,15 +207,22 @@ class TopologySubmitHook(SparkSubmitHook):
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         # A signal handler that ran while spark-submit was being started did not know it yet.
         self._refuse_when_killed()
-        super()._process_spark_submit_log(self._without_reports(itr))
+        if self.deploy_mode != "client":
+            # The provider finds in these lines the driver that it waits for, or kills.
+            super()._process_spark_submit_log(itr)
+            return
+        self._spark_exit_code = 0  # as the provider has it for a driver of its own
+        self._output = SparkOutput(str(self._conf[LEVEL_SETTING]))
+        for line in itr:
+            self._output.show(str(line))
 
-    def _without_reports(self, lines: Iterator[Any]) -> Iterator[Any]:
-        """Yield the lines without the report of an error, which :meth:`submit` raises: so the log shows it
-        once.
-        """
-        for line in lines:
-            reported = reported_in(str(line))
-            if reported is None:
-                yield line
-            else:
-                self._reported = reported
+    def _failure(self) -> KStreamsError | None:
+        """Return the error of a spark-submit that has failed; None if its driver ran on another machine."""
+        if self._killed:
+            return KilledError("the Airflow task was killed while Spark ran; all that is committed stays")
+        if self._output is None or self._submit_sp is None:
+            return None
+        code = int(self._submit_sp.returncode or 0)
+        # A driver that reports exits by itself.
+        reported = self._output.reported if ending_signal(code) is None else None
+        return reported or self._output.failure(code)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Asset, TaskGroup, chain
 
-from airflow_kstreams.batch.report.counts import behind_lines, count_rows, headline, parked_lines, speed_lines
+from airflow_kstreams.batch.report.counts import (
+    behind_lines,
+    count_rows,
+    nothing_new_text,
+    outcome_text,
+    parked_lines,
+    speed_lines,
+)
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
@@ -30,7 +37,9 @@ from airflow_kstreams.streams.printable import package_log
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_kstreams.batch.ledger.run_summary import RunSummary
     from airflow_kstreams.batch.run.coordinator import BeginResult
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = package_log(__name__)
 
@@ -39,6 +48,8 @@ __all__ = ["CaptureStopOffsetsOperator", "FinishRunOperator", "incremental_batch
 
 #: Below Airflow's own limit for a DAG file (``dagbag_import_timeout``, 30 s): the error names the file then.
 _PARSE_SECONDS = 20.0
+#: Number of partitions whose offsets the log of capture has; the others are in Kafka.
+_PARTITIONS_SHOWN = 10
 
 
 class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
@@ -127,7 +138,8 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
                 "Run %s is unfinished: it is finished before run %s begins", begun.slice.run_id, run_id
             )
             return result
-        for partition in begun.slice.inputs:
+        inputs = begun.slice.inputs
+        for partition in inputs[:_PARTITIONS_SHOWN]:
             log.info(
                 "%s-%d: from offset %d to stop offset %d",
                 partition.topic,
@@ -135,6 +147,8 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
                 partition.start_offset,
                 partition.stop_offset,
             )
+        if more := len(inputs[_PARTITIONS_SHOWN:]):
+            log.info("... and %d more partitions: airflow-kstreams status shows all", more)
         log.info(
             "Run %s %s: %d offsets to read, generation %d",
             run_id,
@@ -184,6 +198,7 @@ class FinishRunOperator(ReportsLineage, RunOperator):
 
     def execute(self, context: Context) -> RunResult:
         """Finish the run."""
+        from airflow_kstreams.batch.ledger.ledger import read_ledger
         from airflow_kstreams.batch.run.coordinator import Coordinator
         from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
 
@@ -205,30 +220,36 @@ class FinishRunOperator(ReportsLineage, RunOperator):
                 summary = before or coordinator.finish(identity.run_id)
             finally:
                 coordinator.close()
-        self.remember(summary, cluster)
-        self.outlets = announced(
-            context, self.outlets, summary, work.settings, for_backfills=self.backfill_in_order
-        )
-        result = result_of_summary(summary, already=before is not None)
+            self.remember(summary, cluster)
+            self.outlets = announced(
+                context, self.outlets, summary, work.settings, for_backfills=self.backfill_in_order
+            )
+            self._report(summary, work.settings)
+            if not self.allow_parked:
+                refuse_parked(cluster, summary)
+            if before is not None:
+                log.info("%s", nothing_processed(before))
+            elif summary.empty:
+                ledger = read_ledger(cluster, summary.application_id, wait_ms=0)
+                log.info("%s", nothing_new_text(ledger, now_ms=summary.finished_ms))
+            else:
+                seconds = (summary.finished_ms - summary.begun_ms) / 1000
+                log.info("%s", outcome_text(summary, seconds=seconds))
+        return result_of_summary(summary, already=before is not None)
+
+    def _report(self, summary: RunSummary, settings: ApplicationSettings) -> None:
         for warning in summary.warnings:
             log.warning("Run %s: %s", summary.run_id, warning)
-        log.info("Run %s is finished: %s", summary.run_id, headline(summary))
         for row in (*count_rows(summary), *behind_lines(summary), *parked_lines(summary)):
             log.info("%s", row)
         for line in speed_lines(summary.tasks, summary.purposes):
             log.info("%s", line)
-        if work.settings.keeps_to_interval:
+        if settings.keeps_to_interval:
             log.info(
                 "It is a backfill, of application %s: %d records dated outside its interval were left out",
-                work.settings.application_id,
-                result["records_skipped"],
+                settings.application_id,
+                summary.records_skipped,
             )
-        if before is not None:
-            log.info("%s", nothing_processed(before))
-        if not self.allow_parked:
-            with airflow_outcomes():
-                refuse_parked(cluster, summary)
-        return result
 
 
 def incremental_batch(  # noqa: PLR0913 - all but two have defaults

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_kstreams.batch.report.counts import behind_lines, parked_lines
-from airflow_kstreams.batch.report.results import RunResult, result_of_summary
+from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.report.counts import (
+    behind_lines,
+    count_rows,
+    nothing_new_text,
+    outcome_text,
+    parked_lines,
+)
+from airflow_kstreams.batch.report.results import RunResult, result_of_summary, result_so_far
 from airflow_kstreams.hooks.kafka import allowed_settings
 from airflow_kstreams.hooks.metrics_settings import metrics_target
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
@@ -30,9 +38,9 @@ from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, annou
 from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
 from airflow_kstreams.operators.work.run_state import (
     FoundRun,
-    progress_of,
     refuse_parked,
     refuse_unfinished,
+    so_far,
     subtopologies_of,
 )
 from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError, TopologyError
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from airflow_kstreams.batch.ledger.run_summary import RunSummary
+    from airflow_kstreams.batch.protocol.slice.slice import Slice
     from airflow_kstreams.hooks.spark import TopologySubmitHook
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.plan import TopologyPlan
@@ -123,6 +132,8 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
     ui_color = "#f7e3d5"
 
     _hook: TopologySubmitHook | None
+    #: When this try began, by the monotonic clock.
+    _started: float = 0.0
 
     def __init__(
         self,
@@ -150,6 +161,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
 
     def execute(self, context: Context) -> RunResult:  # type: ignore[override]  # the provider's operator returns None
         """Run the topology, unless Kafka says that there is nothing to do."""
+        self._started = time.monotonic()
         with airflow_outcomes():
             self._refuse_early_outlets()  # which may be added to a task
             identity = self._identity(context)
@@ -166,7 +178,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
                 if slice_.plan.empty or found.nothing_left(cluster, wanted):
                     state = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
                     log.info("Run %s %s: Spark is not started", identity.run_id, state)
-                    return progress_of(cluster, slice_, wanted)
+                    return self._so_far(cluster, found, slice_, wanted)
             if slice_ is None:
                 self._look_ahead(work, found)
             spec = RunSpec(
@@ -300,15 +312,28 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
                     fix="set allow_parked=False on the task that finishes the run",
                 )
 
-    def _finished(
-        self, context: Context, cluster: KafkaCluster, summary: RunSummary, settings: ApplicationSettings
+    def _so_far(
+        self, cluster: KafkaCluster, found: FoundRun, slice_: Slice, subtopologies: Sequence[int]
     ) -> RunResult:
+        summary = so_far(cluster, slice_, subtopologies)
+        self._say_last(found, summary)
+        return result_so_far(summary)
+
+    def _say_last(self, found: FoundRun, summary: RunSummary) -> None:
+        """Log the last line: what went in and came out, in all tries, and the time of this one."""
+        if summary.empty:
+            log.info("%s", nothing_new_text(found.facts.ledger, now_ms=SystemClock().now_ms()))
+        else:
+            log.info("%s", outcome_text(summary, seconds=time.monotonic() - self._started))
+
+    def _report(
+        self, context: Context, cluster: KafkaCluster, summary: RunSummary, settings: ApplicationSettings
+    ) -> None:
         self.outlets = announced(context, self.outlets, summary, settings, for_backfills=self._for_backfills)
         for line in (*behind_lines(summary), *parked_lines(summary)):
             log.info("%s", line)
         if not self.allow_parked:
             refuse_parked(cluster, summary)
-        return result_of_summary(summary)
 
     def _finished_before(
         self, context: Context, cluster: KafkaCluster, summary: RunSummary, work: ApplicationWork
@@ -331,8 +356,8 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
             interval_ms=identity.interval_ms,
         )
         log.info("Spark is not started")
+        self._report(context, cluster, summary, work.settings)
         log.info("%s", nothing_processed(summary))
-        self._finished(context, cluster, summary, work.settings)
         return result_of_summary(summary, already=True)
 
     def _plan_here(self, work: ApplicationWork) -> TopologyPlan | None:
@@ -356,7 +381,11 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         found = FoundRun.read(cluster, spec.application_id, spec.run_id, certain=True)
         self.remember(found.finished or found.slice, cluster)
         if found.finished is not None:
-            return self._finished(context, cluster, found.finished, settings)
+            for row in count_rows(found.finished):
+                log.info("%s", row)
+            self._report(context, cluster, found.finished, settings)
+            self._say_last(found, found.finished)
+            return result_of_summary(found.finished)
         if found.slice is not None:
             wanted = subtopologies_of(found.slice, spec.subtopology)
             refuse_unfinished(cluster, found, wanted)
@@ -366,7 +395,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
                     fix="read the driver's log for what ended it early; the retry finishes the run",
                     run_id=spec.run_id,
                 )
-            return progress_of(cluster, found.slice, wanted)
+            return self._so_far(cluster, found, found.slice, wanted)
         raise ConfigError(
             f"Spark ended well, but run {spec.run_id} of application {spec.application_id!r} never began in "
             "Kafka",

@@ -26,7 +26,7 @@ from airflow_kstreams.hooks.airflow_versions import (
     airflow_conf,
 )
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
-from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
+from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import Reader, Rendered, text
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError
 from airflow_kstreams.streams.printable import package_log
@@ -160,7 +160,8 @@ class ConditionSensor(Rendered, BaseSensorOperator):
         error = ReportedError.from_dict(event["error"])
         if self.never_fail:
             raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
-        raise outcome_of(error)
+        with airflow_outcomes():
+            raise error
 
 
 def _seen_at_the_end(condition: Condition, kafka_conn_id: str) -> str:

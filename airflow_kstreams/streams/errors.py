@@ -1,7 +1,8 @@
 """Defines the tree of errors of this package, and names the extra to install where a library is missing.
 
 Every error has typed fields, survives pickling (errors cross from Spark executors to the driver), and prints
-one printable line of cause and one of remedy. Each class calls for a recovery:
+one printable line of cause and one of remedy, or both broken into short lines for a log. Each class calls for
+a recovery:
 
 ==================================  =====================================================================
 error                               recovery
@@ -42,10 +43,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from airflow_kstreams.streams.naming import permissions
-from airflow_kstreams.streams.printable import printable, printable_lines
+from airflow_kstreams.streams.printable import broken, printable, printable_lines
 
 #: Codes of a KafkaClientError for records that cannot be unpacked, or unpack to more than a look may take.
 UNREADABLE = frozenset({"_BAD_COMPRESSION", "LOOK_MEMORY"})
@@ -68,6 +69,8 @@ class KStreamsError(Exception):
     cause: str = field(kw_only=False)
     fix: str = ""
     trace: str = ""
+    #: Columns at which lines of its text are broken; 0: cause and remedy are a line each.
+    _columns: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.cause, self.fix = printable(self.cause), printable(self.fix)
@@ -75,10 +78,30 @@ class KStreamsError(Exception):
         super().__init__(self.cause)
 
     def __str__(self) -> str:
+        return self._broken() if self._columns else self._in_two_lines()
+
+    def _in_two_lines(self) -> str:
         return f"{self.trace}\n{self._said()}" if self.trace else self._said()
 
     def _said(self) -> str:
         return f"{self.cause}\nWhat to do: {self.fix}" if self.fix else self.cause
+
+    def _broken(self) -> str:
+        parts = (f"{self._type}: {self.cause}", self.trace, self.fix and f"What to do: {self.fix}")
+        return "\n".join(broken(part, self._columns) for part in parts if part)
+
+    @property
+    def _type(self) -> str:
+        return type(self).__name__
+
+    def broken_at(self, columns: int) -> Self:
+        """Let its text be read where lines are cut at the edge: class and cause, then the user's traceback,
+        last the remedy, in lines of so many columns at most.
+
+        :return: the error itself.
+        """
+        self._columns = columns
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copyreg.__newobj__, (type(self), self.cause), self.__dict__  # type: ignore[attr-defined]
@@ -108,7 +131,7 @@ class ConfigError(KStreamsError):
 class MissingExtraError(ConfigError, ImportError):
     """A library is not installed that comes with an extra of this package; one line, as an import's error."""
 
-    def __str__(self) -> str:
+    def _in_two_lines(self) -> str:
         return f"{self.cause}: {self.fix}"
 
 
@@ -400,9 +423,13 @@ class ReportedError(KStreamsError):
         """True if a retry without a change can succeed."""
         return self.retriable_there
 
-    def __str__(self) -> str:
+    def _in_two_lines(self) -> str:
         said = f"{self.error_type}: {self._said()}"
         return f"{self.trace}\n{said}" if self.trace else said
+
+    @property
+    def _type(self) -> str:
+        return self.error_type
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report unchanged."""

@@ -7,6 +7,7 @@ import doctest
 import io
 import logging
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from airflow_kstreams.cli.shared_options import say, show
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams import printable as printable_text
 from airflow_kstreams.streams.errors import ReportedError, RunError
-from airflow_kstreams.streams.printable import package_log, printable
+from airflow_kstreams.streams.printable import breaking_lines, broken, package_log, printable
 
 pytestmark = pytest.mark.promise("text-of-others-is-printable")
 
@@ -27,7 +28,11 @@ HOSTILE = "a\x1b[2J\x9b1mb\r\nERROR all is lost\u202egpj\u200b\x7f\x00\ud800"
 SHOWN = r"a\x1b[2J\x9b1mb\r\nERROR all is lost\u202egpj\u200b\x7f\x00\ud800"
 #: Calls that write to a terminal or a log -> the functions that may make them.
 _WRITERS = {
-    "getLogger": {"streams/printable.py:package_log", "spark/executor/task_host.py:show_log_lines"},
+    "getLogger": {
+        "streams/printable.py:package_log",
+        "spark/executor/task_host.py:show_log_lines",
+        "spark/driver/application.py:run",  # sets the level of py4j
+    },
     "print": {"cli/shared_options.py:show", "explore/tables.py:__str__"},
     # Texts of several lines whose names are printable, or whose error is.
     "echo": {
@@ -77,7 +82,7 @@ def test_no_other_way_leads_to_a_terminal_or_a_log() -> None:
 
 
 def test_examples_run_as_they_stand_in_docstrings() -> None:
-    assert doctest.testmod(printable_text) == (0, 2)
+    assert doctest.testmod(printable_text) == (0, 4)
 
 
 def test_control_characters_are_escaped_and_letters_of_all_languages_are_not() -> None:
@@ -106,6 +111,33 @@ def test_error_is_printable_whatever_it_tells_of(error: RunError) -> None:
 def test_lines_of_a_traceback_stay_lines() -> None:
     error = RunError("failed", trace="File one\n  x = '\x1b'\r\nFile two", run_id="r")
     assert str(error) == "File one\n  x = '\\x1b'\\r\nFile two\nfailed"
+
+
+def test_broken_lines_are_short_and_say_the_same() -> None:
+    text = "cause " + "word " * 60 + "x" * 250 + "\n    indented " + "more " * 40
+    lines = broken(text, 100).split("\n")
+    assert max(map(len, lines)) <= 100
+    assert "".join(line.strip() for line in lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
+    assert broken("short\nlines", 100) == "short\nlines"
+
+
+def test_command_that_is_broken_can_be_pasted() -> None:
+    command = "airflow-kstreams reset --bootstrap-server broker:9092 --application-id app --input-topics in"
+    for columns in range(len("--bootstrap-server") + 8, 140):
+        parts = broken(f"the retry needs the slice dropped first: {command}; then clear it", columns)
+        assert max(map(len, parts.split("\n"))) <= columns
+        begin = parts.index("airflow-kstreams")
+        assert re.sub(r" \\\n +", " ", parts[begin : parts.index("in;") + 2]) == command
+
+
+def test_log_lines_are_broken_where_their_reader_sees_a_part_only(caplog: pytest.LogCaptureFixture) -> None:
+    log = package_log("airflow_kstreams.tests.broken")
+    with breaking_lines(20):
+        log.warning("run %s ended: %s", HOSTILE[:4], "word " * 5)
+    log.warning("%s", "x" * 30)
+    (first, second) = caplog.messages
+    assert first.split("\n") == ["run a\\x1b[2 ended:", "  word word word", "  word word "]
+    assert second == "x" * 30
 
 
 def test_log_lines_are_printable_and_so_are_their_tracebacks() -> None:

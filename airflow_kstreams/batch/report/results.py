@@ -363,6 +363,14 @@ def result_of_slice(
     return _run_result(summary_so_far(slice_, reports, known, subtopologies=subtopologies), finished=False)
 
 
+def result_so_far(summary: RunSummary) -> RunResult:
+    """Describe a run that is not finished.
+
+    :param summary: summary of what its tasks have committed so far.
+    """
+    return _run_result(summary, finished=False)
+
+
 def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResult:
     """Describe a finished run.
 

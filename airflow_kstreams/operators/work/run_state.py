@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.report.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import RecordsParkedError, RunError, UpstreamNotDoneError
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.plan import refuse_unknown_subtopology
 
 if TYPE_CHECKING:
@@ -178,17 +178,18 @@ def refuse_parked(cluster: KafkaCluster, run: RunSummary) -> None:
         )
 
 
-def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> RunResult:
-    """Describe a slice with what the tasks of some subtopologies have committed so far."""
+def so_far(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> RunSummary:
+    """Describe a slice with what the tasks of some subtopologies have committed so far, in all attempts."""
     from airflow_kstreams.batch.run.finish import counts_of
 
     tasks = _tasks(cluster, slice_, subtopologies)
     topology = slice_.plan.topology
-    return result_of_slice(
+    reports = [committed.report() for committed in tasks.values()]
+    return summary_so_far(
         slice_,
-        [committed.report() for committed in tasks.values()],
+        reports,
+        counts_of(topology, tasks) if reports else RecordCounts(),
         subtopologies=[topology.subtopology(number) for number in subtopologies],
-        counts=counts_of(topology, tasks),
     )
 
 

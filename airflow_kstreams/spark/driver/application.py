@@ -68,6 +68,7 @@ def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> 
     """
     faulthandler.enable()  # a process that crashes in a library prints the place
     logging.basicConfig(level=logging.INFO, format=LINE, stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection that it closes
     sys.exit(main(topology, sys.argv[1:] if argv is None else argv))
 
 
@@ -79,9 +80,10 @@ def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
         with _client_config_path(options) as path:
             outcome = _run(spec, ApplicationFile.of(topology), path)
     except KStreamsError as error:
-        sys.stderr.write(f"{error}\n{ERROR_MARKER}{json.dumps(error.to_dict())}\n")
+        # The report comes first: the operator knows by it the lines that repeat it.
+        sys.stderr.write(f"{ERROR_MARKER}{json.dumps(error.to_dict())}\n{error}\n")
         return RETRY_MAY_HELP if error.is_retriable else RETRY_CANNOT_HELP
-    if outcome:
+    if outcome and not options.run_spec:  # the operator says it, with what Kafka has
         sys.stdout.write(f"{outcome}\n")
     return DONE
 

@@ -18,6 +18,7 @@ import pytest
 from tests.conftest import TESTS
 from tests.integration.airflow.word_totals import WordTotals
 from tests.support.airflow.airflow_environment import EXAMPLE_DAGS, TEST_DAGS, prepare
+from tests.support.airflow.task_log import unbroken
 from tests.support.spark.gated_scene import scene
 
 __all__ = ["scene"]
@@ -48,7 +49,7 @@ class DagRunOutcome:
 
     def error_text(self) -> str:
         """The texts of all errors."""
-        return "\n".join(str(error) for _, error in self.errors)
+        return "\n".join(unbroken(str(error)) for _, error in self.errors)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from airflow_kstreams.streams.errors import KafkaClientError, ReportedError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from tests.integration.airflow.word_totals import WordTotals, totals
+from tests.support.airflow.task_log import unbroken
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -30,7 +31,7 @@ def _only_error(outcome: Any, task_id: str) -> BaseException:
     assert outcome.state == "failed"
     assert [name for name, _ in outcome.errors] == [task_id], outcome.error_text()
     error: BaseException = outcome.errors[0][1]
-    cause, remedy = str(error).split("\n")
+    cause, remedy = unbroken(str(error)).split("\n")
     assert cause
     assert remedy.startswith("What to do: ")
     return error
@@ -53,7 +54,7 @@ def test_broker_is_named_and_a_retry_allowed_when_it_cannot_be_reached(
 
     error = _only_error(outcome, _CAPTURE)
     assert isinstance(error, KafkaClientError)
-    assert f"unreachable at 127.0.0.1:{free_port}" in str(error)
+    assert f"unreachable at 127.0.0.1:{free_port}" in unbroken(str(error))
 
 
 def test_every_try_is_made_when_an_error_may_pass(
@@ -88,8 +89,8 @@ def test_run_fails_at_once_and_hides_the_password_when_credentials_are_wrong(
 
     error = _only_error(outcome, _CAPTURE)
     assert isinstance(error, AirflowFailException)
-    assert "refused the credentials" in str(error)
-    assert "sasl.password" in str(error)
+    assert "refused the credentials" in unbroken(str(error))
+    assert "sasl.password" in unbroken(str(error))
     written = capfd.readouterr()
     assert "not-her-secret" not in written.out + written.err
 
@@ -135,7 +136,7 @@ def test_topic_is_named_and_the_run_can_go_on_when_an_input_was_missing(
     outcome = run_dag("increments_retried", words.conf)
 
     error = outcome.errors[0][1]
-    assert missing in str(error)
+    assert missing in unbroken(str(error))
     assert outcome.tasks[_CAPTURE] == "failed"
     create_topic(missing, 3)
     words.source = missing
@@ -155,8 +156,8 @@ def test_users_line_is_named_and_no_retry_made_when_the_application_file_does_no
 
     error = _only_error(outcome, _CAPTURE)
     assert isinstance(error, AirflowFailException)
-    assert "nothing_of_this_name" in str(error)
-    assert f"{words.file}:1" in str(error)
+    assert "nothing_of_this_name" in unbroken(str(error))
+    assert f"{words.file}:1" in unbroken(str(error))
     words.file.write_text(good, encoding="utf-8")
     _resume(run_dag, words, outcome, consume_all)
 
@@ -183,7 +184,7 @@ def test_cause_is_named_when_loading_the_application_file_never_answers(
     error = _only_error(run_dag("increments", words.conf), _CAPTURE)
 
     assert isinstance(error, AirflowFailException)
-    assert found in str(error)
+    assert found in unbroken(str(error))
 
 
 def test_nearest_name_is_given_and_no_retry_made_when_a_setting_is_unknown(
@@ -192,8 +193,8 @@ def test_nearest_name_is_given_and_no_retry_made_when_a_setting_is_unknown(
     error = _only_error(run_dag("increments_misspelt", words.conf), _CAPTURE)
 
     assert isinstance(error, AirflowFailException)
-    assert "'commit.intervall.ms'" in str(error)
-    assert "'commit.interval.ms'" in str(error)
+    assert "'commit.intervall.ms'" in unbroken(str(error))
+    assert "'commit.interval.ms'" in unbroken(str(error))
 
 
 def test_record_is_named_and_the_slice_kept_when_it_cannot_be_decoded(
@@ -207,8 +208,8 @@ def test_record_is_named_and_the_slice_kept_when_it_cannot_be_decoded(
 
     error = outcome.errors[0][1]
     assert isinstance(error, ReportedError)
-    assert "RecordError" in str(error)
-    assert f"{words.source}-0@{bad}" in str(error)
+    assert "RecordError" in unbroken(str(error))
+    assert f"{words.source}-0@{bad}" in unbroken(str(error))
     assert outcome.tasks["batch.run_topology"] == "failed"
     good = words.file.read_text(encoding="utf-8")
     lenient = good.replace(
@@ -247,9 +248,9 @@ def test_owner_run_and_lease_are_named_and_the_owner_not_disturbed_when_another_
             outcome = run_dag("increments", words.conf)
 
             error = _only_error(outcome, _CAPTURE)
-            assert "the first driver" in str(error)
-            assert "first" in str(error)
-            assert outcome.run_id in str(error)
+            assert "the first driver" in unbroken(str(error))
+            assert "first" in unbroken(str(error))
+            assert outcome.run_id in unbroken(str(error))
             lease.check()
     finally:
         owner.close()
@@ -265,7 +266,7 @@ def test_spark_is_not_sent_elsewhere_when_its_connection_is_missing(
     error = _only_error(run_dag("increments", words.conf), "batch.run_topology")
 
     assert isinstance(error, AirflowFailException)
-    assert "connection 'spark_default' is not defined" in str(error)
+    assert "connection 'spark_default' is not defined" in unbroken(str(error))
 
 
 def test_driver_elsewhere_is_refused_when_it_could_not_read_the_kafka_connection(
@@ -283,4 +284,4 @@ def test_driver_elsewhere_is_refused_when_it_could_not_read_the_kafka_connection
     error = _only_error(run_dag("increments", words.conf), "batch.run_topology")
 
     assert isinstance(error, AirflowFailException)
-    assert "KSTREAMS_KAFKA_CONFIG_FILE" in str(error)
+    assert "KSTREAMS_KAFKA_CONFIG_FILE" in unbroken(str(error))

@@ -13,12 +13,19 @@ import psutil
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from airflow_kstreams.hooks.airflow_versions import AirflowException, AirflowFailException
+from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.spark import TopologySubmitHook
 from airflow_kstreams.launch.jvm_options import COMPILER, VARIABLE
 from airflow_kstreams.launch.processes import end_session, session_members
-from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, ReportedError
+from airflow_kstreams.streams.errors import (
+    ERROR_MARKER,
+    ConfigError,
+    KilledError,
+    ReportedError,
+    SparkSessionError,
+)
+from tests.support.remedies import walked
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -84,18 +91,40 @@ def test_drivers_error_is_raised_and_mapped_when_it_reported_one(
     with pytest.raises(ReportedError if retriable else AirflowFailException) as raised, airflow_outcomes():
         hook.submit(_application(tmp_path, _REPORTS))
 
-    assert "ConfigError: no such thing" in str(raised.value)
-    assert "do this" in str(raised.value)
-    assert ERROR_MARKER not in str(raised.value)
+    assert str(raised.value) == "ConfigError: no such thing\nWhat to do: do this"
 
 
 def test_sparks_own_output_is_shown_when_the_driver_reported_nothing(
     submit_hook: Callable[..., TopologySubmitHook], tmp_path: Path
 ) -> None:
-    with pytest.raises(AirflowException, match="surprise") as raised:
+    with pytest.raises(SparkSessionError, match="exit code 1: ValueError: surprise"):
         submit_hook().submit(_application(tmp_path, "raise ValueError('surprise')"))
 
-    assert not isinstance(raised.value, AirflowFailException)
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        walked("spark_output.SparkOutput.failure: install Java", "echo 'JAVA_HOME is not set'; exit 1"),
+        walked("spark_output.SparkOutput.failure: look for what ended", "kill -9 $$"),
+        walked("spark_output.SparkOutput.failure: mend what the lines", "echo 'no such class'; exit 1"),
+    ],
+)
+def test_spark_that_ended_without_a_report_is_started_again(
+    fault: str,
+    submit_hook: Callable[..., TopologySubmitHook],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program, started = tmp_path / "spark-submit", tmp_path / "started"
+    program.write_text(f"#!/bin/sh\n{fault}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
+    with pytest.raises(SparkSessionError):
+        submit_hook().submit(_application(tmp_path, ""))
+
+    program.write_text(f"#!/bin/sh\n: > {started}\n")
+    submit_hook().submit(_application(tmp_path, ""))
+    assert started.exists()
 
 
 def test_driver_runs_on_airflows_python_when_no_other_is_named(
@@ -180,7 +209,7 @@ def test_driver_and_workers_are_gone_when_the_task_is_killed(
     def submit() -> None:
         try:
             hook.submit(application)
-        except AirflowException as error:
+        except KilledError as error:
             failures.append(error)
 
     thread = threading.Thread(target=submit)

@@ -32,6 +32,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.airflow.task_log import said
 from tests.support.kafka.in_process import Application
 
 pytestmark = pytest.mark.promise("backfills-keep-to-their-interval", "assets-after-the-marker")
@@ -504,7 +505,7 @@ def test_what_acts_on_the_live_application_is_refused_in_a_backfill(
 ) -> None:
     made = scene(STATELESS)
     context = made.context(0, run_type="backfill")
-    with pytest.raises(AirflowFailException, match="must not touch the live application"):
+    with pytest.raises(AirflowFailException, match=said("must not touch the live application")):
         operator.execute(context)
     RunIdentity.of(made.context(0, run_type="manual")).refuse_backfill("acts")
     captured = made.capture(context)
@@ -522,7 +523,7 @@ def test_interval_that_is_empty_fails_for_good_and_says_which_timetable_helps(
     made = scene(STATELESS)
     context = made.context(0, run_type="scheduled")
     context["dag_run"].data_interval_end = context["dag_run"].data_interval_start
-    with pytest.raises(AirflowFailException, match=r"is empty(?s:.)*CronDataIntervalTimetable"):
+    with pytest.raises(AirflowFailException, match=said(r"is empty(?s:.)*CronDataIntervalTimetable")):
         made.capture(context)
 
 

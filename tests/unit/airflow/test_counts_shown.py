@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from airflow_kstreams import operators
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.report.counts import finished_text
+from airflow_kstreams.batch.report.counts import duration_text, finished_text
 from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.incremental_batch import FinishRunOperator
@@ -61,9 +62,9 @@ def application(kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch) -> Applic
     )
 
 
-def _execute(operator: BaseOperator) -> Any:
+def _execute(operator: BaseOperator, run_id: str = "r") -> Any:
     instance = SimpleNamespace(dag_id="d", task_id=operator.task_id, try_number=1, map_index=-1)
-    dag_run = SimpleNamespace(run_id="r", clear_number=0, data_interval_start=None, data_interval_end=None)
+    dag_run = SimpleNamespace(run_id=run_id, clear_number=0, data_interval_start=None, data_interval_end=None)
     return operator.execute(cast("Context", {"ti": instance, "dag_run": dag_run}))
 
 
@@ -91,8 +92,32 @@ def test_airflow_says_what_went_in_when_records_pass_a_repartition_topic(
         "KSTREAM-AGGREGATE-0000000003: late": LATE,
     }
     logged = caplog.text
-    assert "Run r is finished: 5,000 records in, 1 out" in logged
     assert "KSTREAM-AGGREGATE-0000000003 (windowed count): 7 dropped: late" in _without_lines(logged)
+    last = [each.getMessage() for each in caplog.records if each.name.startswith(operators.__name__)]
+    assert last[-1] == "5,000 in, 1 out, 301 filtered, 7 late, 0 s"
+
+
+def test_last_line_says_since_when_nothing_is_new(
+    application: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    operator = RunTopologyOperator(task_id="run", application_id="app", application="-", spark_conn_id="none")
+    application.run("earlier")
+    for day in (0, 1):
+        application.begin(f"empty-{day}")
+        _execute(operator, f"empty-{day}")
+        shown = caplog.messages[-1]
+        _execute(FinishRunOperator(task_id="finish", application_id="app"), f"empty-{day}")
+        assert caplog.messages[-1] == shown == f"nothing new since {'1970-01-01 ' * day}10:00 UTC"
+        application.clock.sleep(24 * 3_600)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (36.2, "36 s"), (59.7, "1 min 0 s"), (252, "4 min 12 s"), (7_500, "2 h 5 min")],
+)
+def test_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
 
 
 def test_drivers_output_says_the_same_when_a_run_is_finished(application: Application) -> None:

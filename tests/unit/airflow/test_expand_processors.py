@@ -16,6 +16,7 @@ from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.expand import ExpandProcessorsOperator
 from airflow_kstreams.streams.errors import KilledError
+from tests.support.airflow.task_log import said
 from tests.unit.batch.expand.test_processor_expansion import grown
 from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
@@ -114,6 +115,6 @@ def test_task_that_waits_ends_when_a_run_has_taken_over(
 def test_what_cannot_be_is_refused_for_good_before_anything_changes(
     scene: Scene, arguments: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(AirflowFailException, match=expected):
+    with pytest.raises(AirflowFailException, match=said(expected)):
         execute(operator(**arguments))
     assert len(scene.kafka.partitions("app-listed-changelog")) == 2
