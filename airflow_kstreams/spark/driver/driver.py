@@ -44,6 +44,7 @@ from airflow_kstreams.spark.driver.executors import (
     spread,
     worth_another_launch,
 )
+from airflow_kstreams.spark.driver.progress import Progress
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
 from airflow_kstreams.streams.errors import KStreamsError, RunError, TopologyError
@@ -194,15 +195,18 @@ class Driver:
         only: int | None,
     ) -> None:
         self.executors.start()
+        group = slice_.plan.topology.application_id
+        reading = partial(self.cluster.reader, group_id=group, isolation="read_uncommitted")
+        progress = Progress(slice_, reading, clock=self.clock)
         jobs = RunJobs(
             slice_=slice_,
-            launch=reports.listening(partial(self.executors.launch, slice_)),
+            launch=progress.listening(reports.listening(partial(self.executors.launch, slice_))),
             cancel=self.executors.cancel,
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
             check=lease.check,
             only=only,
         )
-        with lease.outranking():
+        with lease.outranking(), progress.telling():
             jobs.run()
 
     def _keep_running(
