@@ -98,7 +98,7 @@ def test_airflow_says_what_went_in_when_records_pass_a_repartition_topic(
 
 
 def test_last_line_says_since_when_nothing_is_new(
-    application: Application, caplog: pytest.LogCaptureFixture
+    application: Application, kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     operator = RunTopologyOperator(task_id="run", application_id="app", application="-", spark_conn_id="none")
@@ -109,7 +109,7 @@ def test_last_line_says_since_when_nothing_is_new(
         shown = caplog.messages[-1]
         _execute(FinishRunOperator(task_id="finish", application_id="app"), f"empty-{day}")
         assert caplog.messages[-1] == shown == f"nothing new since {'1970-01-01 ' * day}10:00 UTC"
-        application.clock.sleep(24 * 3_600)
+        kafka.clock.sleep(24 * 3_600)
 
 
 @pytest.mark.parametrize(
