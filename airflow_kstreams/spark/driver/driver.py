@@ -44,7 +44,7 @@ from airflow_kstreams.spark.driver.executors import (
     spread,
     worth_another_launch,
 )
-from airflow_kstreams.spark.driver.progress import Progress
+from airflow_kstreams.spark.driver.progress import RunProgress
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
 from airflow_kstreams.streams.errors import KStreamsError, RunError, TopologyError
@@ -197,7 +197,7 @@ class Driver:
         self.executors.start()
         group = slice_.plan.topology.application_id
         reading = partial(self.cluster.reader, group_id=group, isolation="read_uncommitted")
-        progress = Progress(slice_, reading, clock=self.clock)
+        progress = RunProgress(slice_, reading, clock=self.clock)
         jobs = RunJobs(
             slice_=slice_,
             launch=progress.listening(reports.listening(partial(self.executors.launch, slice_))),

@@ -28,7 +28,7 @@ _PATIENCE_SECONDS = 2.0
 _LOOKS = 7
 
 
-class Progress:
+class RunProgress:
     """The progress of the tasks that a driver has launched and that have not ended.
 
     :param slice_: the slice of the tasks.

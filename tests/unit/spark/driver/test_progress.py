@@ -11,7 +11,7 @@ import pytest
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.stops import Span, TaskShare
 from airflow_kstreams.spark.driver import progress
-from airflow_kstreams.spark.driver.progress import Progress
+from airflow_kstreams.spark.driver.progress import RunProgress
 from airflow_kstreams.streams.errors import RunError, TaskFencedError
 from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.testing import ManualClock
@@ -35,8 +35,8 @@ class Committed:
         self.closed += 1
 
 
-def _progress(clock: ManualClock, reader: Committed) -> Progress:
-    return Progress(a_slice(), lambda: cast("ReaderPort", reader), clock=clock)
+def _progress(clock: ManualClock, reader: Committed) -> RunProgress:
+    return RunProgress(a_slice(), lambda: cast("ReaderPort", reader), clock=clock)
 
 
 def test_line_has_records_rate_and_time_left_of_the_tasks_that_run() -> None:
@@ -76,7 +76,7 @@ def test_lines_come_while_tasks_run_whatever_single_looks_give(
             looked.set()
         return cast("ReaderPort", reader)
 
-    told = Progress(a_slice(), reading, clock=ManualClock())
+    told = RunProgress(a_slice(), reading, clock=ManualClock())
 
     def launch(tasks: Sequence[TaskShare]) -> list[TaskReport]:
         assert looked.wait(30)
