@@ -90,6 +90,12 @@ COMMANDS: dict[str, Command] = {
         page="seeing.md",
         examples=("explore spark_apps/flight_delays.py --last 100 --sample flights.sample",),
     ),
+    "init": Command(
+        group="Run",
+        summary="Write a first project: application, test, DAG, connections.",
+        page="installing.md",
+        examples=("init shop --example orders",),
+    ),
     "dead-letters": Command(
         group="Repair",
         summary="List dead letters, show one, or bring some of them back.",

@@ -63,7 +63,7 @@ def said_by(checker: str) -> Mapping[str, Said]:
 
 
 def _mypy() -> Iterator[tuple[str, int, str]]:
-    output = _run("mypy", "--no-pretty", "--no-error-summary", *map(str, CASES))
+    output = run_checker("mypy", "--no-pretty", "--no-error-summary", *map(str, CASES))
     for line in output.splitlines():
         found = _MYPY.match(line)
         assert found is not None, f"mypy says: {output}"
@@ -73,13 +73,13 @@ def _mypy() -> Iterator[tuple[str, int, str]]:
 
 def _pyright() -> Iterator[tuple[str, int, str]]:
     folder = str(Path(__file__).parent)
-    output = _run("basedpyright", "--project", folder, "--pythonpath", sys.executable, "--outputjson")
+    output = run_checker("basedpyright", "--project", folder, "--pythonpath", sys.executable, "--outputjson")
     for each in json.loads(output)["generalDiagnostics"]:
         if each["severity"] == "error":
             yield each["file"], each["range"]["start"]["line"] + 1, each["message"]
 
 
-def _run(program: str, *arguments: str) -> str:
+def run_checker(program: str, *arguments: str) -> str:
     """Return what a program prints; it comes from the environment that this one runs in."""
     folders = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     found = shutil.which(program, path=folders)
