@@ -118,6 +118,16 @@ COMMANDS: dict[str, Command] = {
         page="seeing.md",
         examples=(f"doctor spark_apps/flight_delays.py {_OF_APPLICATION}",),
     ),
+    "topics": Command(
+        group="Operate",
+        summary="Create topics, change their settings, or delete them.",
+        page="kafka-tools.md",
+        examples=(
+            "topics create flights weather --partitions 4",
+            "topics set flights --config retention.ms=-1",
+            "topics delete flights --dry-run",
+        ),
+    ),
     "acls": Command(
         group="Operate",
         summary="List the ACLs that the Kafka user of an application needs.",

@@ -12,7 +12,13 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, IsolationLevel, KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from airflow_kstreams.kafka.client_errors import (
@@ -201,6 +207,21 @@ class ClusterAdmin:
             if count != has:
                 raise
         self._await(lambda: self._served([topic], count), f"the new partitions of topic {topic}")
+
+    def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Change settings of a topic, by Kafka's names; its others stay.
+
+        :raises KafkaClientError: there is no such topic, or the broker refuses a setting.
+        """
+        entries = [
+            ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+            for setting, value in configs.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        answers = self._ask("changing settings", "incremental_alter_configs", [resource])
+        (future,) = answers.values()
+        what = f"changing settings of topic {name}"
+        self._result(future, what, needs=_on_topic(Operation.ALTER_CONFIGS, name))
 
     def delete_topics(self, names: Collection[str]) -> None:
         """Delete topics and wait until they are gone; missing ones are fine."""

@@ -215,6 +215,13 @@ class AdminPort(Protocol):
         """
         ...
 
+    def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Change settings of a topic, by Kafka's names; its others stay.
+
+        :raises KafkaClientError: there is no such topic, or the broker refuses a setting.
+        """
+        ...
+
     def delete_topics(self, names: Collection[str]) -> None: ...
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, isolation: Isolation

@@ -61,6 +61,18 @@ def test_partitions_are_refused_when_there_is_no_topic(contract: Contract) -> No
     assert contract.admin.describe_topics([topic]) == {}
 
 
+def test_settings_that_are_not_named_stay_when_a_topic_is_altered(contract: Contract) -> None:
+    topic, admin = contract.topic(), contract.admin
+    admin.alter_topic(topic, {"retention.ms": "-1", "max.message.bytes": "5000"})
+    admin.alter_topic(topic, {"max.message.bytes": "6000"})
+    found = admin.topic_configs([topic]).found[topic]
+    assert (found["retention.ms"], found["max.message.bytes"]) == ("-1", "6000")
+    missing = f"missing-{uuid.uuid4().hex}"
+    with pytest.raises(KafkaClientError, match=missing) as caught:
+        admin.alter_topic(missing, {"retention.ms": "-1"})
+    assert (caught.value.code, caught.value.is_retriable) == ("UNKNOWN_TOPIC_OR_PART", False)
+
+
 def test_topic_has_another_id_when_it_is_created_again(contract: Contract) -> None:
     topic, admin = contract.topic(), contract.admin
     ids = {admin.describe_topics([topic])[topic].topic_id}

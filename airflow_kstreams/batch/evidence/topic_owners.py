@@ -23,11 +23,10 @@ from functools import partial
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import OwnTopic, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.logs.data_loss import delete_topic
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, TopologyError
-from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
+from airflow_kstreams.streams.naming.commands import delete_topic_command, drop_slice_command, give_up_command
 from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -176,7 +175,7 @@ def refuse_foreign(
         causes.append(f"topic {topic} of application {app!r} holds records of other producers{other}")
         # Runs that built their state on a changelog are forgotten with it.
         state_is_lost = before is not None and topic in plan.changelogs
-        commands.append(give_up_command(app, [topic]) if state_is_lost else delete_topic(topic))
+        commands.append(give_up_command(app, [topic]) if state_is_lost else delete_topic_command(topic))
     if causes:
         delete = f"; or, if its records are of no use, delete it: {'; '.join(commands)}" if commands else ""
         raise TopologyError("; ".join(causes), fix=_RENAME + delete)

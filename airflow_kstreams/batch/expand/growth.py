@@ -32,6 +32,7 @@ from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.naming.commands import grow_topic_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, group_of_partition
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, ancestors, fitting_kinds
@@ -197,16 +198,16 @@ def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
         raise ConfigError(
             f"application {app!r} has no run yet, or was reset: nothing says which topics it reads",
             fix="correct the application's id or the address; or let it run once, whether anything is new or "
-            "not, and then grow its topics; or grow them by kafka-topics.sh --alter and say what they began "
-            "with: initial.partitions=TOPIC=N",
+            f"not, and then grow its topics; or grow them with: {grow_topic_command('<topic>')}; and say "
+            "what they began with: initial.partitions=TOPIC=N",
         )
     plan = last.plan.topology
     if plan.partition_grouper:
         raise ConfigError(
             f"application {app!r} has the partition grouper {plan.partition_grouper!r}, which decides itself "
             "where new partitions go, so no run would read the partitions that their keys came from first",
-            fix="leave partition_grouper out; or grow the topic by kafka-topics.sh --alter while its "
-            "producers rest and all of it is processed",
+            fix="leave partition_grouper out; or, while the producers of the topic rest and all of it is "
+            f"processed, grow it with: {grow_topic_command('<topic>')}",
         )
     return plan
 
@@ -230,8 +231,8 @@ def _reader(plan: TopologyPlan, topic: str) -> SubtopologyPlan:
     raise ConfigError(
         f"application {app!r} does not read topic {topic!r}"
         + (", it only writes it" if topic in plan.outputs else ""),
-        fix=f"name one of {', '.join(others)}; no state of this application depends on the keys of others, "
-        "and kafka-topics.sh --alter grows them",
+        fix=f"name one of {', '.join(others)}; no state of this application depends on the keys of others: "
+        f"grow it with: {grow_topic_command(topic)}",
     )
 
 

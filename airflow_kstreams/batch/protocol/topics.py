@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, replaced, state_lost
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
+from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Record, TopicConfigs, TopicLimits, TopicSpec
@@ -220,18 +221,9 @@ def refuse_harmful_settings(admin: AdminPort, plan: TopologyPlan) -> None:
             for name, value in mended.items()
         ]
         if mended:
-            commands.append(alter_command(topic, mended))
+            commands.append(set_topic_command(topic, mended))
     if causes:
         raise ConfigError("; ".join(causes), fix=f"run {'; '.join(commands)}; then retry the run")
-
-
-def alter_command(topic: str, settings: Mapping[str, str]) -> str:
-    """Return the command that changes a topic's settings."""
-    wanted = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
-    return (
-        "kafka-configs.sh --bootstrap-server <broker> --alter --entity-type topics "
-        f"--entity-name {topic} --add-config {wanted}"
-    )
 
 
 def topic_limits(admin: AdminPort, topics: Iterable[str]) -> dict[str, TopicLimits]:
@@ -301,7 +293,7 @@ def small_topics(
     return tuple(
         f"{roles[topic]} {topic} takes records of at most {taken[topic]:,} bytes ({MAX_BYTES}), its input "
         f"{source} holds up to {largest:,}: {_consequence(roles[topic])}; to raise it, run "
-        f"{alter_command(topic, _raised(roles[topic], largest))}"
+        f"{set_topic_command(topic, _raised(roles[topic], largest))}"
         for topic in sorted(roles)
         if taken.get(topic, largest) < largest
     )
@@ -333,7 +325,7 @@ def narrow_times(plan: TopologyPlan, settings: ApplicationSettings, configs: Top
                     f"{roles[topic]} topic {topic} refuses records dated more than {allowed_ms:,} ms {side} "
                     f"the broker's time ({name}), its input takes up to {held_ms:,}: what is sent there with "
                     "a time between them fails the run; to widen it, run "
-                    f"{alter_command(topic, {name: str(held_ms)})}"
+                    f"{set_topic_command(topic, {name: str(held_ms)})}"
                 )
     return tuple(warnings)
 

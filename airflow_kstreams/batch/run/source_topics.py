@@ -42,6 +42,7 @@ from airflow_kstreams.batch.run.state_left import (
     refuse_returned,
 )
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.naming.commands import create_topics_command
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -334,8 +335,8 @@ def ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: App
     if settings.errors_dead_letter_queue_topic_name:
         raise ConfigError(
             f"the dead-letter topic {topic!r} does not exist",
-            fix=f"create it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} "
-            "--partitions <count>; or leave errors.dead.letter.queue.topic.name out",
+            fix=f"create it with: {create_topics_command([topic])}; or leave "
+            "errors.dead.letter.queue.topic.name out",
         )
     largest = largest_read(plan, topic_limits(admin, admin.describe_topics(plan.sources).keys()))
     # Repartition topics hold more than the inputs, and their records may be letters, too.
@@ -360,11 +361,7 @@ def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, Top
     what = ", ".join(f"{roles[topic]} topic {topic!r}" for topic in missing)
     raise TopologyError(
         f"{what} of application {plan.application_id!r} {'does' if len(missing) == 1 else 'do'} not exist",
-        fix=f"create {'it' if len(missing) == 1 else 'them'} with: "
-        + "; ".join(
-            f"kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} --partitions <count>"
-            for topic in missing
-        ),
+        fix=f"create {'it' if len(missing) == 1 else 'them'} with: {create_topics_command(missing)}",
     )
 
 

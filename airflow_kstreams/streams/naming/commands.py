@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 #: A step of a record's way that has an error handler, ``<step>.exception.handler``.
@@ -36,6 +36,47 @@ def leaving_out(step: FailingStep, *, skip: bool = True) -> str:
         f'leave such records out: settings={{"{handler}": "dead-letter"}}{other} of the operators, '
         f"--setting {handler}=dead-letter of a command"
     )
+
+
+def create_topics_command(topics: Iterable[str], partitions: int | str = "<count>") -> str:
+    """Return the command that creates topics.
+
+    >>> create_topics_command(["orders", "sales"], 3)
+    'airflow-kstreams topics create orders sales --bootstrap-server <broker> --partitions 3'
+    """
+    return f"{_topics_command('create', topics)} --partitions {partitions}"
+
+
+def set_topic_command(topic: str, settings: Mapping[str, str]) -> str:
+    """Return the command that changes a topic's settings.
+
+    >>> set_topic_command("orders", {"retention.ms": "-1"})
+    'airflow-kstreams topics set orders --bootstrap-server <broker> --config retention.ms=-1'
+    """
+    wanted = (f" --config {name}={value}" for name, value in sorted(settings.items()))
+    return f"{_topics_command('set', [topic])}{''.join(wanted)}"
+
+
+def grow_topic_command(topic: str) -> str:
+    """Return the command that gives a topic more partitions, whatever reads it.
+
+    >>> grow_topic_command("orders")
+    'airflow-kstreams topics set orders --bootstrap-server <broker> --partitions <count>'
+    """
+    return f"{_topics_command('set', [topic])} --partitions <count>"
+
+
+def delete_topic_command(topic: str) -> str:
+    """Return the command that deletes a topic.
+
+    >>> delete_topic_command("orders")
+    'airflow-kstreams topics delete orders --bootstrap-server <broker>'
+    """
+    return _topics_command("delete", [topic])
+
+
+def _topics_command(verb: str, topics: Iterable[str]) -> str:
+    return f"airflow-kstreams topics {verb} {' '.join(topics)} --bootstrap-server <broker>"
 
 
 def start_over_flags(inputs: Collection[str], between: Collection[str]) -> str:

@@ -28,6 +28,7 @@ class Operation(StrEnum):
     DELETE = "Delete"
     DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"
+    ALTER_CONFIGS = "AlterConfigs"
     IDEMPOTENT_WRITE = "IdempotentWrite"
 
     def includes(self, other: Operation) -> bool:

@@ -86,6 +86,16 @@ class InMemoryAdmin:
         self._broker.catch_up()
         self._broker.grow(topic, count)
 
+    def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Change settings of a topic; its others stay.
+
+        :raises KafkaClientError: there is no such topic.
+        """
+        self._broker.catch_up()
+        if name not in self._broker.topics:
+            raise missing(f"changing settings of topic {name}", name)
+        self._broker.alter(name, configs)
+
     def delete_topics(self, names: Collection[str]) -> None:
         """Delete topics; missing ones are fine."""
         self._broker.catch_up()

@@ -15,7 +15,7 @@ import pytest
 from airflow_kstreams.streams.topology.loader import load_topology
 from tests.conftest import read_rows
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.printed_commands import execute, printed_commands
+from tests.support.kafka.printed_commands import execute, printed_commands, topics_of
 
 pytestmark = pytest.mark.promise("doctor-finds-settings")
 
@@ -108,8 +108,8 @@ def test_what_the_doctor_finds_is_mended_by_what_he_prints(scene: Scene) -> None
         "internal topics",
     ):
         assert check in ill.stdout
-    commands = [c for c in printed_commands(ill.stdout) if c[0] == "kafka-configs.sh"]
-    assert {command[command.index("--entity-name") + 1] for command in commands} == {
+    commands = [c for c in printed_commands(ill.stdout) if c[1] == "topics"]
+    assert {topic for command in commands for topic in topics_of(command)} == {
         scene.source,
         scene.target,
         changelog,
@@ -118,7 +118,7 @@ def test_what_the_doctor_finds_is_mended_by_what_he_prints(scene: Scene) -> None
         execute(command, scene.kafka)
     mended = scene.doctor("--gap-hours", "2")
     assert mended.returncode == 0, mended.stdout
-    assert [c for c in printed_commands(mended.stdout) if c[0] == "kafka-configs.sh"] == []
+    assert [c for c in printed_commands(mended.stdout) if c[1] == "topics"] == []
 
 
 def test_settings_that_begin_would_refuse_are_errors(scene: Scene) -> None:

@@ -184,10 +184,7 @@ def test_topic_that_vanished_is_created_and_accepted_by_the_printed_commands(sce
     scene.admin.delete_topics([scene.source])
     error = scene.refused(lambda: scene.begin("run-2"))
     assert f"topic {scene.source} does not exist any more, and runs have read it" in error.cause
-    assert [command[0] for command in accept(error, scene.bootstrap)] == [
-        "kafka-topics.sh",
-        "airflow-kstreams",
-    ]
+    assert [command[1] for command in accept(error, scene.bootstrap)] == ["topics", "reset"]
     scene.publish("a")
     scene.run("run-2")
     assert scene.results() == ["1", "a"]

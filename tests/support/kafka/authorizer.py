@@ -32,6 +32,7 @@ _ON_TOPICS = {
     "admin.offsets_for_times": Operation.DESCRIBE,
     "admin.create_topics": Operation.CREATE,
     "admin.create_partitions": Operation.ALTER,
+    "admin.alter_topic": Operation.ALTER_CONFIGS,
     "admin.delete_topics": Operation.DELETE,
     "admin.delete_records": Operation.DELETE,
 }

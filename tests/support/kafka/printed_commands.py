@@ -7,13 +7,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from airflow_kstreams.batch.reset.acceptance import partitions_in
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.reset.scenario import Scenario, scenario_of, to_offset
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import TopicPartition, TopicSpec
 from airflow_kstreams.testing import InMemoryKafka
 from dev.servers.embedded import tool_command
 
@@ -70,7 +71,9 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
     assert commands, error
     for tool, *arguments in commands:
         options = _options(arguments)
-        if tool == "airflow-kstreams":
+        if arguments[0] == "topics":
+            _on_topics(kafka, arguments, options)
+        elif tool == "airflow-kstreams":
             assert arguments[0] == "reset"
             request = ResetRequest(
                 application_id=options["--application-id"][0],
@@ -85,20 +88,31 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
             )
             with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
                 reset.run()
-        elif tool == "kafka-topics.sh" and "--delete" in options:
-            kafka.admin().delete_topics(options["--topic"])
-        elif tool == "kafka-transactions.sh":
+        else:
+            assert tool == "kafka-transactions.sh"
             if "abort" in arguments:
                 _abort(kafka, options)
-        elif tool == "kafka-configs.sh":
-            configs = dict(each.split("=") for each in options["--add-config"][0].split(","))
-            kafka.alter_topic(options["--entity-name"][0], **_keywords(configs))
-        else:
-            assert tool == "kafka-topics.sh"
-            assert "--create" in options
-            count = options["--partitions"][0].replace("<count>", "1")
-            kafka.create_topic(options["--topic"][0], partitions=int(count))
     return commands
+
+
+def topics_of(command: Sequence[str]) -> list[str]:
+    """Return the topics that a command ``airflow-kstreams topics`` names."""
+    return [*takewhile(lambda word: not word.startswith("--"), command[3:])]
+
+
+def _on_topics(kafka: InMemoryKafka, arguments: Sequence[str], options: dict[str, list[str]]) -> None:
+    names, admin = topics_of(["airflow-kstreams", *arguments]), kafka.admin()
+    counts = [int(count.replace("<count>", "1")) for count in options.get("--partitions", ())]
+    if arguments[1] == "create":
+        admin.create_topics([TopicSpec(name=name, partitions=counts[0]) for name in names])
+    elif arguments[1] == "delete":
+        admin.delete_topics(names)
+    else:
+        assert arguments[1] == "set"
+        for name in names:
+            admin.alter_topic(name, dict(each.split("=") for each in options.get("--config", ())))
+            for count in counts:
+                admin.create_partitions(name, count)
 
 
 def other_way(error: KStreamsError) -> str:
@@ -122,10 +136,6 @@ def _abort(kafka: InMemoryKafka, options: dict[str, list[str]]) -> None:
         kafka.time_out_transaction(each)
     # The markers follow.
     kafka.clock.sleep(1)
-
-
-def _keywords(configs: Mapping[str, str]) -> dict[str, str]:
-    return {name.replace(".", "_"): value for name, value in configs.items()}
 
 
 def _topics(options: dict[str, list[str]], name: str) -> tuple[str, ...]:

@@ -174,6 +174,9 @@ class _RehearsedAdmin:
     def create_partitions(self, topic: str, count: int) -> None:
         raise _ReadOnlyError("copies no state")
 
+    def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        raise _ReadOnlyError("changes no settings of topics")
+
     def delete_topics(self, names: Collection[str]) -> None:
         raise _ReadOnlyError("deletes no topics")
 

@@ -16,10 +16,11 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.metadata_owner import refuse_others_metadata
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
-from airflow_kstreams.batch.protocol.topics import alter_command, internal_settings
+from airflow_kstreams.batch.protocol.topics import internal_settings
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.source_topics import matched_plan
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
@@ -207,4 +208,4 @@ def set_topic(topic: str, **configs: str) -> str:
 
     :param configs: settings to change, with underscores for dots: ``retention_ms="1000"``.
     """
-    return alter_command(topic, {name.replace("_", "."): value for name, value in configs.items()})
+    return set_topic_command(topic, {name.replace("_", "."): value for name, value in configs.items()})

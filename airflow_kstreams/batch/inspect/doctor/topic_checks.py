@@ -22,9 +22,10 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     warning,
 )
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
-from airflow_kstreams.batch.protocol.topics import alter_command, harmful, internal_settings
+from airflow_kstreams.batch.protocol.topics import harmful, internal_settings
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
+from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.streams.ports import TopicDescription
 
 #: The broker's default ``retention.ms``.
@@ -368,7 +369,7 @@ def _internal(topics: Topics) -> Iterator[Finding]:
                 "internal topics",
                 f"{topic} has {listed}"
                 + (": records or their times get lost, so no run begins" if fatal else ""),
-                alter_command(topic, differing),
+                set_topic_command(topic, differing),
             )
     present = [topic for topic in topics.internal if topic in topics.found]
     if present and not wrong:

@@ -13,7 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.naming.commands import accept_command, drop_slice_command, give_up_command
+from airflow_kstreams.streams.naming.commands import (
+    accept_command,
+    create_topics_command,
+    delete_topic_command,
+    drop_slice_command,
+    give_up_command,
+)
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
@@ -175,7 +181,7 @@ def replaced(topic: str, *, now: str, before: str, partitions: int, run: tuple[s
     :param partitions: number of partitions that the topic has, or had.
     :param run: application id and run id.
     """
-    again = () if now else (create_topic(topic, partitions),)
+    again = () if now else (create_topics_command([topic], partitions),)
     return Loss(
         partitions=tuple(all_partitions({topic: partitions})),
         text=f"topic {topic} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, expected "
@@ -267,7 +273,7 @@ def not_whole(topic: str, text: str, *, application_id: str, deleted: bool = Fal
         text=f"topic {topic}{text}; what runs have decided may be gone with it",
         advice="this gives up what is left of an unfinished slice, and the next run goes on where the last "
         "one has committed",
-        first=(*([delete_topic(topic)] if deleted else []), drop_slice_command(application_id)),
+        first=(*([delete_topic_command(topic)] if deleted else []), drop_slice_command(application_id)),
     )
 
 
@@ -408,7 +414,7 @@ def gone(topic: str, missing: Sequence[tuple[int, int | None]]) -> Loss:
         text=f"topic {topic} does not exist any more, and runs have read it: what was in "
         f"{_rest(topic, missing)} on is gone, how many records that is cannot be known",
         advice="this reads the new topic from its beginning",
-        first=(create_topic(topic, len(missing)),),
+        first=(create_topics_command([topic], len(missing)),),
     )
 
 
@@ -439,16 +445,6 @@ def forgotten(partition: TopicPartition, why: str, *, log_start: int) -> Loss:
         advice="this reads it again from its beginning; --to-latest instead leaves out all that is there, "
         "--to-offset <offset> goes on where you know that reading ended",
     )
-
-
-def create_topic(topic: str, partitions: int) -> str:
-    """Return the command that creates a topic."""
-    return f"kafka-topics.sh --bootstrap-server {BROKER} --create --topic {topic} --partitions {partitions}"
-
-
-def delete_topic(topic: str) -> str:
-    """Return the command that deletes a topic."""
-    return f"kafka-topics.sh --bootstrap-server {BROKER} --delete --topic {topic}"
 
 
 def end_transactions(held: Mapping[TopicPartition, int]) -> str:

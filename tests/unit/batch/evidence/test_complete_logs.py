@@ -343,7 +343,7 @@ def test_protocols_topics_that_are_not_whole_are_refused(
         said = f"topic {topic} is not the one that {wrote}: its id is in-memory-"
     assert said in error.cause
     assert said in said_by_doctor(app, kafka)
-    delete_topic = f"kafka-topics.sh --bootstrap-server <broker> --delete --topic {topic}"
+    delete_topic = f"airflow-kstreams topics delete {topic} --bootstrap-server <broker>"
     assert commands_of(error, kafka) == ([delete_topic] if lose is expire else []) + [DROP]
     app.run("run-2")
     publish(kafka, "a")
@@ -387,7 +387,7 @@ def test_settings_that_delete_are_refused_with_the_command_that_mends_them(
     with pytest.raises(ConfigError) as caught:
         app.begin("run-2")
     for topic in (CHANGELOG, METADATA, LEDGER):
-        assert f"--entity-name {topic} --add-config cleanup.policy=compact" in caught.value.fix
+        assert f"set {topic} --bootstrap-server <broker> --config cleanup.policy=compact" in caught.value.fix
 
 
 def test_person_may_set_the_offsets_of_a_task_with_state(app: Application, kafka: InMemoryKafka) -> None:

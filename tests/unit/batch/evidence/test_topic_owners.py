@@ -141,7 +141,7 @@ def test_application_is_refused_when_another_program_has_written_its_topic(
     publish(kafka, "all", "a")
     error = refused(orders)
     assert f"topic {SHARED} of application 'orders' holds records of other producers" in error.cause
-    assert f"kafka-topics.sh --bootstrap-server <broker> --delete --topic {SHARED}" in error.fix
+    assert f"airflow-kstreams topics delete {SHARED} --bootstrap-server <broker>" in error.fix
     subject = Subject(plan=orders.topology.plan("orders"), settings=orders.checked)
     found = [f.text for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "topics"]
     assert any("holds records of other producers" in text for text in found)

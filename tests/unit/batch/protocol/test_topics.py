@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.protocol.topics import alter_command
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import ConfigsForbidden
@@ -105,7 +105,7 @@ def test_run_is_refused_with_the_command_that_mends_it_when_a_setting_was_change
 
     cause, remedy = str(refused.value).split("\n")
     assert f"{topic} has {name}={value}, it must be {needed}" in cause
-    assert alter_command(topic, {name: needed}) in remedy
+    assert set_topic_command(topic, {name: needed}) in remedy
     assert not refused.value.is_retriable
     kafka.alter_topic(topic, **{name.replace(".", "_"): needed})
     application.run("run-2", (0, 3))
@@ -124,7 +124,7 @@ def test_every_topic_is_named_when_several_settings_were_changed(
         application.begin("run-2")
 
     for topic in (CHANGELOG, REPARTITION):
-        assert alter_command(topic, {"message.timestamp.type": "CreateTime"}) in str(refused.value)
+        assert set_topic_command(topic, {"message.timestamp.type": "CreateTime"}) in str(refused.value)
 
 
 def test_run_goes_on_with_a_line_in_the_log_when_settings_may_not_be_seen(

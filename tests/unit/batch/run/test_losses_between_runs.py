@@ -250,10 +250,7 @@ def test_vanished_topic_is_named_and_created_again_by_the_commands(
     assert (
         f"topic {topic} does not exist any more, and runs have read it: what was in {topic}-0" in error.cause
     )
-    assert [command[0] for command in accept_in_memory(error, kafka)] == [
-        "kafka-topics.sh",
-        "airflow-kstreams",
-    ]
+    assert [command[1] for command in accept_in_memory(error, kafka)] == ["topics", "reset"]
     publish(kafka, "new")
     app.run("run-2")
     assert results(kafka) == ["1", "2", "new"]

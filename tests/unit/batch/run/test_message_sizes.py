@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.topics import ROOM_BYTES, alter_command
+from airflow_kstreams.batch.protocol.topics import ROOM_BYTES
 from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
+from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import Interceptor
 from tests.support.kafka.in_process import Application
@@ -242,7 +243,7 @@ def test_begin_names_every_topic_that_takes_less_than_an_input_holds(
     for topic, wanted in whole.items():
         (warning,) = (each for each in warnings if f" {topic} takes records of at most " in each)
         assert "its input in holds up to 5,000,000" in warning
-        assert alter_command(topic, {"max.message.bytes": str(wanted)}) in warning
+        assert set_topic_command(topic, {"max.message.bytes": str(wanted)}) in warning
         assert warning in caplog.text
 
 
@@ -258,7 +259,7 @@ def test_begin_names_an_output_topic_that_refuses_times_which_an_input_takes(
     setting = name.replace("_", ".")
     assert f"output topic out refuses records dated more than 3,600,000 ms {side} the broker's" in warning
     assert f"({setting}), its input takes up to 86,400,000" in warning
-    command = alter_command("out", {setting: "86400000"})
+    command = set_topic_command("out", {setting: "86400000"})
     assert command in warning
     kafka.alter_topic("out", **{name: "86400000"})
     assert application(kafka, copied()).begin("run-0").plan.warnings == (warning,), "as it was frozen"

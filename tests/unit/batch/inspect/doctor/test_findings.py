@@ -140,8 +140,8 @@ def test_unclean_leader_election_is_an_error_with_the_command_on_any_topic(rig: 
     assert (found.level, found.check) == (Level.ERROR, "unclean leader election")
     assert topic in found.text
     assert found.fix == (
-        "kafka-configs.sh --bootstrap-server <broker> --alter --entity-type topics --entity-name "
-        f"{topic} --add-config unclean.leader.election.enable=false"
+        f"airflow-kstreams topics set {topic} --bootstrap-server <broker> "
+        "--config unclean.leader.election.enable=false"
     )
 
 
@@ -297,7 +297,10 @@ def test_internal_topics_that_were_changed_are_named_with_the_command(rig: Rig) 
     found = rig.only()
     assert (found.level, found.check) == (Level.ERROR, "internal topics")
     assert "app-counts-changelog has cleanup.policy=delete, expected compact" in found.text
-    assert "--entity-name app-counts-changelog --add-config cleanup.policy=compact" in found.fix
+    assert (
+        "topics set app-counts-changelog --bootstrap-server <broker> --config cleanup.policy=compact"
+        in found.fix
+    )
     rig.kafka.alter_topic("app-counts-changelog", cleanup_policy="compact", delete_retention_ms="1")
     assert rig.only().level is Level.WARNING
 
