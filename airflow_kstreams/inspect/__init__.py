@@ -27,6 +27,8 @@ from airflow_kstreams.batch.inspect.ahead.next_run import (
 )
 from airflow_kstreams.batch.inspect.applications import SeenApplication, SeenApplications
 from airflow_kstreams.batch.inspect.dead_letters import LetterGroup, LettersSeen, SeenLetter
+from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
+from airflow_kstreams.batch.inspect.doctor import Finding
 from airflow_kstreams.batch.inspect.runs.audit import AuditRow, BetweenTopic, RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import (
     ComparedFigure,
@@ -41,7 +43,7 @@ from airflow_kstreams.batch.ledger.history import Attempt, Failure, RunHistory
 from airflow_kstreams.batch.protocol.step_times import StepTimes
 from airflow_kstreams.explore import stored_state
 from airflow_kstreams.inspect.html_forms import run_page
-from airflow_kstreams.inspect.readings import applications, compare, lag, letters, plan, run, runs
+from airflow_kstreams.inspect.readings import applications, compare, doctor, lag, letters, plan, run, runs
 
 __all__ = [
     "Attempt",
@@ -49,8 +51,10 @@ __all__ = [
     "BetweenTopic",
     "ComparedFigure",
     "ComparedRuns",
+    "Diagnosis",
     "ExpectedTime",
     "Failure",
+    "Finding",
     "LetterGroup",
     "LettersSeen",
     "NextRun",
@@ -77,6 +81,7 @@ __all__ = [
     "WindowsToClose",
     "applications",
     "compare",
+    "doctor",
     "lag",
     "letters",
     "plan",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from airflow_kstreams.batch.inspect.ahead.lag import SeenLag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun
 from airflow_kstreams.batch.inspect.applications import SeenApplications
+from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.notebook_form import notebook_form
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRuns
@@ -22,6 +23,7 @@ from airflow_kstreams.inspect.tables_of import (
     notes_of_runs,
     tables_of_applications,
     tables_of_comparison,
+    tables_of_diagnosis,
     tables_of_lag,
     tables_of_plan,
     tables_of_run,
@@ -59,6 +61,11 @@ def html_of(tables: Iterable[Table], notes: Iterable[str]) -> str:
 @notebook_form.register
 def _of_applications(found: SeenApplications) -> str:
     return html_of(tables_of_applications(found), found.not_seen)
+
+
+@notebook_form.register
+def _of_diagnosis(found: Diagnosis) -> str:
+    return html_of(tables_of_diagnosis(found), ())
 
 
 @notebook_form.register

@@ -9,9 +9,12 @@ from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS, SeenLag, read_l
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, plan_next
 from airflow_kstreams.batch.inspect.applications import SeenApplications, read_applications
 from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic, LettersSeen
+from airflow_kstreams.batch.inspect.diagnosis import Diagnosis, read_diagnosis
+from airflow_kstreams.batch.inspect.doctor import Subject
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull, compare_runs, read_run
 from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
 from airflow_kstreams.batch.replay.selection import Selection
+from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -151,16 +154,42 @@ def plan(
     :raises KafkaClientError: the broker does not answer.
     """
     checked = ApplicationSettings.parse(application_id, settings)
-    planned = None if topology is None else topology.plan(application_id)
-    own_groups = planned is not None and bool(planned.partition_grouper)
     return plan_next(
         _cluster(kafka, checked),
         checked,
-        topology=planned,
-        groups=partial(topology.partition_groups, application_id) if topology and own_groups else None,
+        topology=None if topology is None else topology.plan(application_id),
+        groups=None if topology is None else _own_groups(topology, application_id),
         interval_ms=interval_ms,
         partitions=partitions,
     )
+
+
+def doctor(
+    application_id: str,
+    topology: Topology,
+    kafka: Kafka,
+    *,
+    settings: Mapping[str, object] | None = None,
+) -> Diagnosis:
+    """Find what may go wrong in the cluster, the topics and the application's own state.
+
+    :param topology: the topology that the next run is to have.
+    :param kafka: Kafka's address, or client settings, as for :func:`runs`.
+    :param settings: settings of the application by dotted name, as its runs have them.
+    :raises KafkaClientError: the cluster cannot be reached, or does not let this user look at topics.
+    """
+    checked = ApplicationSettings.parse(application_id, settings)
+    subject = Subject(
+        plan=topology.plan(application_id), settings=checked, groups=_own_groups(topology, application_id)
+    )
+    return read_diagnosis(_cluster(kafka, checked), subject)
+
+
+def _own_groups(topology: Topology, application_id: str) -> AskGroups | None:
+    """Return what calls the topology's own partition grouper, None if it has none."""
+    if not topology.plan(application_id).partition_grouper:
+        return None
+    return partial(topology.partition_groups, application_id)
 
 
 def _cluster(kafka: Kafka, settings: ApplicationSettings) -> ClusterPort:

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from airflow_kstreams.batch.inspect.ahead.lag import SeenLag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, WindowsToClose
 from airflow_kstreams.batch.inspect.applications import SeenApplications
+from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.runs.audit import RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, SeenRuns
-from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion, duration
+from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion, counted, duration
 from airflow_kstreams.batch.ledger.history import RunHistory
 from airflow_kstreams.explore.tables import Table
 
@@ -34,6 +35,15 @@ def tables_of_applications(found: SeenApplications) -> Iterator[Table]:
             for each in found.applications
         ],
         numbers=3,
+    )
+
+
+def tables_of_diagnosis(found: Diagnosis) -> Iterator[Table]:
+    """Yield the table of the doctor's findings."""
+    yield Table(
+        title=f"What the doctor found of {found.application_id}",
+        columns=("", "check", "found", "what to do"),
+        rows=[(each.level.value, each.check, each.text, each.fix) for each in found.findings],
     )
 
 
@@ -129,7 +139,10 @@ def _facts(found: RunInFull) -> Iterator[tuple[str, str]]:
         if (count := getattr(run, what)) != 0:
             yield what.replace("_", "-"), number_text(count)
     for read in found.read:
-        yield f"read of {read.topic}", f"{read.stop - read.start:,} offsets, {read.partitions:,} partitions"
+        yield (
+            f"read of {read.topic}",
+            (f"{counted(read.stop - read.start, 'offset')}, {counted(read.partitions, 'partition')}"),
+        )
     yield "topology", found.topology[:12]
 
 
@@ -189,8 +202,8 @@ def _attempts(history: RunHistory) -> Iterator[Table]:
 def tables_of_comparison(found: ComparedRuns) -> Iterator[Table]:
     """Yield the table of two runs beside each other."""
     yield Table(
-        title=f"Runs of {found.first.application_id}",
-        columns=("", found.first.run.run_id, found.second.run.run_id, "change"),
+        title=f"First {found.first.run.run_id}, second {found.second.run.run_id}",
+        columns=("", "first", "second", "change"),
         rows=[
             ("state", found.first.run.state, found.second.run.state, ""),
             ("begun (UTC)", time_text(found.first.run.begun_ms), time_text(found.second.run.begun_ms), ""),
@@ -295,14 +308,14 @@ def tables_of_plan(found: NextRun) -> Iterator[Table]:
     if found.run_id is not None:
         rows.append(("run", found.run_id))
     if found.refused is None:
-        rows.append(("reads", f"at most {found.records:,} records, {found.tasks:,} tasks"))
+        rows.append(("reads", f"at most {counted(found.records, 'record')}, {counted(found.tasks, 'task')}"))
     if found.interval_ms is not None:
         rows.append(("data interval (UTC)", " to ".join(map(time_text, found.interval_ms))))
     if found.expected is not None:
         expected = found.expected
         least, most = duration(expected.least * 1000), duration(expected.most * 1000)
         took = duration(expected.seconds * 1000)
-        rows.append(("takes about", f"{took} ({least} to {most}, by {expected.runs} runs)"))
+        rows.append(("takes about", f"{took} ({least} to {most}, by {counted(expected.runs, 'run')})"))
     for node, count in found.parked.items():
         rows.append((f"parked at {node}", number_text(count)))
     for windows in found.windows:

@@ -101,6 +101,8 @@ AREAS = (
         modules=(
             "inspect",
             "batch.inspect.applications",
+            "batch.inspect.diagnosis",
+            "batch.inspect.doctor",
             "batch.inspect.runs",
             "batch.inspect.ahead",
             "batch.inspect.dead_letters",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from airflow_kstreams.batch.ledger.history import HISTORY_KEY, Histories
@@ -159,22 +159,7 @@ class RunArchive:
 
     def latest(self, count: int) -> list[RunSummary]:
         """Return the runs that finished last, the last one first."""
-        past = self._past
-        found: list[RunSummary] = []
-        if past.last is not None and count > 0:
-            found.append(past.last)
-        at = past.last_at
-        try:
-            while self._entries is None and found and len(found) < min(count, past.finished):
-                at = self._before(found[-1], at)
-                found.append(self._entry(at))
-        except WrongHintError:
-            # So it is around the entries that a reset took back.
-            self.all()
-        if self._entries is None:
-            return found
-        finished = [each.summary for each in self._entries.values() if not each.summary.taken_back_ms]
-        return finished[::-1][:count]
+        return list(islice(self.newest_first(), count))
 
     def before(self, run: RunSummary) -> Iterator[RunSummary]:
         """Yield the runs that finished before one, the last one first."""

@@ -86,7 +86,7 @@ def test_runs_are_listed_and_what_is_odd_is_said_below(shop: Application) -> Non
     assert shown[3] == ["r4", "2023-11-15", "02:15:20", "finished?", "30", "s", "1", "0", "0"]
     assert [words[0] for words in shown[3:8]] == ["r4", "r3", "r2", "r1", "r0"]
     assert " ".join(shown[8]) == (
-        "r4: 1 records in, far fewer than the 20 of the middle one of the last 4 runs "
+        "r4: 1 record in, far fewer than the 20 of the middle one of the last 4 runs "
         "(suspicion.records.times=5)"
     )
 
@@ -107,7 +107,7 @@ def test_run_is_shown_with_its_books(shop: Application) -> None:
         "state finished begun (UTC) 2023-11-14 22:13:20 finished (UTC) 2023-11-14 22:13:50 took 30 s" in text
     )
     assert "Records: read 20 = written 0 + left out 0 + taken in by operators 20" in text
-    assert "read of orders 20 offsets, 1 partitions" in text
+    assert "read of orders 20 offsets, 1 partition" in text
     assert "Slowest tasks task took in out restored commits attempts 0_0 " in text
     found = json_of(look("runs", "--show", "r4", "--json"), "runs show")
     assert (found["run"]["state"], found["run"]["suspicions"][0]["rule"]) == ("finished", "fewer")
@@ -116,7 +116,7 @@ def test_run_is_shown_with_its_books(shop: Application) -> None:
 
 def test_runs_are_compared(shop: Application) -> None:
     text = words_of(look("runs", "--compare", "r0", "r4"))
-    assert "Runs of shop r0 r4 change" in text
+    assert "First r0, second r4 first second change" in text
     assert "records in 20 1 -95%" in text
     assert "seconds 30 30 drivers 1 1 records in per second 0.667 0.033 -95%" in text
     assert "orders: read 20 1 -95%" in text
@@ -177,7 +177,7 @@ def test_plan_is_shown_and_nothing_is_written(shop: Application, tmp_path: Path)
     assert isinstance(shop.on, InMemoryKafka)
     before = shop.on.admin().topic_names()
     text = words_of(look("plan"))
-    assert "begin a new slice would be frozen reads at most 2 records, 1 tasks takes about 30 s" in text
+    assert "begin a new slice would be frozen reads at most 2 records, 1 task takes about 30 s" in text
     assert "orders 0 81 83 2" in text
     assert "totals shop-totals-changelog 1 " in text
     assert text.endswith("Nothing was written.")
@@ -203,14 +203,16 @@ def test_values_show_themselves_in_notebooks_as_the_commands_do(shop: Applicatio
         inspect.compare("shop", "r0", "r1", shop.on),
         inspect.lag("shop", shop.on),
         inspect.plan("shop", shop.on),
+        inspect.doctor("shop", shop.topology, shop.on),
     )
     titles = [re.findall("<b>(.*?)</b>", each._repr_html_())[0] for each in read]
     assert titles == [
         "Runs of shop",
         "Run r0 of shop",
-        "Runs of shop",
+        "First r0, second r1",
         "Waiting for shop",
         "Next run of shop",
+        "What the doctor found of shop",
     ]
 
 

@@ -3,7 +3,8 @@
 Rule: the plan is the begin itself, on a cluster where nothing is written
 (:mod:`airflow_kstreams.batch.inspect.ahead.rehearsal`). So it makes every check that a begin makes, and the
 slice is the one that a begin would freeze at this moment. While a driver holds the lease no begin is
-rehearsed: it would wait for that driver.
+rehearsed: it would wait for that driver. A lease that was not renewed for longer than it lasts is taken, as
+by a later try of its run: a begin would watch it for so long first, and take it if the driver is dead.
 
 The time is taken from the last finished runs that had records: the line through the seconds that they took by
 the records that they read, by the median of all slopes (Theil and Sen), with the largest distances of these
@@ -27,6 +28,9 @@ from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_ap
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.ahead.rehearsal import Rehearsal
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
+from airflow_kstreams.batch.inspect.runs.suspicions import duration
+from airflow_kstreams.batch.ledger.facts import Lease
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.slice import Slice
@@ -216,15 +220,11 @@ def plan_next(
         if settings.by_interval and interval_ms is None:
             interval_ms = _interval_until_now(facts.ledger.last(), clock.now_ms())
         found = _Rehearsed(cluster, settings, topology, groups, interval_ms, clock)
-        not_seen: tuple[str, ...] = ()
-        lease = facts.ledger.held_lease
-        if lease is None:
-            found.begin()
-        else:
+        busy, not_seen = _driver_at_work(facts.ledger, clock.now_ms())
+        if busy:
             found.slice = facts.under_way
-            not_seen = (
-                f"{lease.owner} holds the lease: a begin waits for it, and what would refuse it is not known",
-            )
+        else:
+            found.begin(facts.ledger.held_lease)
         committed = _committed(cluster, found.slice, app)
         inputs = list(_inputs(found.slice, committed, resumed=found.resumed))
         records = sum(part.stop - part.start for part in inputs)
@@ -234,8 +234,8 @@ def plan_next(
     return NextRun(
         application_id=app,
         now_ms=clock.now_ms(),
-        kind=found.kind if lease is None else "busy",
-        run_id=slice_.run_id if slice_ is not None and (found.resumed or lease is not None) else None,
+        kind="busy" if busy else found.kind,
+        run_id=slice_.run_id if slice_ is not None and (found.resumed or busy) else None,
         autostop_at=slice_.plan.autostop_at if slice_ is not None else settings.autostop_at,
         interval_ms=slice_.plan.interval_ms if slice_ is not None else interval_ms,
         records=records,
@@ -292,9 +292,10 @@ class _Rehearsed:
             return "resume"
         return "nothing new" if self.slice.plan.empty else "new"
 
-    def begin(self) -> None:
+    def begin(self, dead: Lease | None) -> None:
         """Begin.
 
+        :param dead: lease of a driver that is taken for dead; None where none is held.
         :raises KafkaClientError: the broker does not answer, or not for now.
         """
         topology, groups, interval_ms, clock = self._begin
@@ -302,9 +303,10 @@ class _Rehearsed:
         try:
             with closing(coordinator), without_log_lines():
                 begun = coordinator.begin(
-                    f"plan of {clock.now_ms()}",
+                    f"plan of {clock.now_ms()}" if dead is None else dead.owner_run_id,
                     topology,
-                    hold_lease=False,
+                    order=(0, 0) if dead is None else (dead.order[0] + 1, 0),
+                    hold_lease=dead is not None,
                     groups=groups,
                     interval_ms=interval_ms,
                 )
@@ -314,6 +316,22 @@ class _Rehearsed:
             self.refused = Refusal(error=type(error).__name__, cause=error.cause, fix=error.fix)
         else:
             self.slice, self.resumed = begun.slice, not begun.created
+
+
+def _driver_at_work(ledger: Ledger, now_ms: int) -> tuple[bool, tuple[str, ...]]:
+    """Return whether a driver may be at work, and what a plan cannot know because of its lease.
+
+    The lease's time is its owner's; this machine's clock is taken for it only to choose what is shown.
+    """
+    lease = ledger.held_lease
+    if lease is None:
+        return False, ()
+    age_ms = max(0, now_ms - ledger.lease_written_ms)
+    held = f"{lease.owner} holds the lease and renewed it {duration(age_ms)} ago"
+    silent = age_ms > 2 * lease.lease_ms and not lease.continuous
+    if silent and not ledger.is_finished(lease.owner_run_id):
+        return False, (f"{held}: a begin waits {duration(lease.lease_ms)} to see whether it lives",)
+    return True, (f"{held}: a begin waits for it, and what would refuse it is not known",)
 
 
 def _last_topology(admin: AdminPort, facts: RunFacts) -> TopologyPlan:

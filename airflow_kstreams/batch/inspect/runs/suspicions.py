@@ -82,7 +82,7 @@ def untaken(
     times = settings.suspicion_quiet_times
     if not lag or usual_ms is None or since_ms <= times * usual_ms:
         return ()
-    waiting = "1 offset waits" if lag == 1 else f"{lag:,} offsets wait"
+    waiting = f"{counted(lag, 'offset')} wait{'s' if lag == 1 else ''}"
     return (
         Suspicion(
             rule="untaken",
@@ -126,8 +126,8 @@ def _other_number(
     if rule is not None:
         yield Suspicion(
             rule=rule,
-            text=f"{found:,} records in, far {rule} than the {usual:,.0f} of the middle one of the last "
-            f"{len(known)} runs",
+            text=f"{counted(found, 'record')} in, far {rule} than the {usual:,.0f} of the middle one of the "
+            f"last {len(known)} runs",
             figure=found,
             usual=usual,
             setting="suspicion.records.times",
@@ -171,6 +171,15 @@ def _share(run: RunSummary, count: Callable[[RunSummary], int | None]) -> float 
 def _longest_gap(begun: Sequence[int]) -> int | None:
     """Return the longest time between two begins that follow each other; None of too few runs."""
     return max(later - earlier for later, earlier in pairwise(begun)) if len(begun) > _FEWEST else None
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words.
+
+    >>> counted(1, "record"), counted(2_000, "record")
+    ('1 record', '2,000 records')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(milliseconds: float) -> str:

@@ -197,6 +197,23 @@ def test_no_begin_is_rehearsed_while_a_driver_holds_the_lease(kafka: InMemoryKaf
     assert why.startswith("driver of one holds the lease")
 
 
+@pytest.mark.promise("inspect-writes-nothing")
+def test_slice_of_a_driver_that_has_been_silent_for_long_would_be_taken(kafka: InMemoryKafka) -> None:
+    ours = application(kafka)
+    feed(kafka, 3)
+    dead = ours.coordinator()
+    ours.begin("one", coordinator=dead)
+    kafka.clock.sleep(600)
+
+    found = planned(kafka, ours)
+
+    assert (found.kind, found.run_id, found.records, found.refused) == ("resume", "one", 3, None)
+    assert found.not_seen == (
+        "driver of one holds the lease and renewed it 10 min ago: a begin waits 30 s to see whether it lives",
+    )
+    dead.close()
+
+
 def test_nothing_new_takes_no_time(kafka: InMemoryKafka) -> None:
     ours = application(kafka, stream_time_advance="none")
     for number in range(2):
