@@ -37,7 +37,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import slice_starts, task_partitions
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, CommittedOffset, TopicPartition
@@ -209,7 +209,7 @@ def plan_next(
         unless given, where the settings go by it.
     :param partitions: number of partitions to show one by one.
     :raises ConfigError: the application is unknown, or its topology is not known without its file.
-    :raises KafkaClientError: the broker does not answer.
+    :raises KafkaClientError: the broker does not answer, or this user may not look at what a begin looks at.
     """
     clock, app = clock or SystemClock(), settings.application_id
     with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=app)) as reader:
@@ -296,7 +296,7 @@ class _Rehearsed:
         """Begin.
 
         :param dead: lease of a driver that is taken for dead; None where none is held.
-        :raises KafkaClientError: the broker does not answer, or not for now.
+        :raises KafkaClientError: the broker does not answer, or not for now, or this user may not look.
         """
         topology, groups, interval_ms, clock = self._begin
         coordinator = Coordinator(self._cluster, self._settings, clock=clock)
@@ -311,7 +311,10 @@ class _Rehearsed:
                     interval_ms=interval_ms,
                 )
         except KStreamsError as error:
-            if isinstance(error, KafkaClientError) and error.is_retriable:
+            # What this user may not look at says nothing of the user that runs the application.
+            if isinstance(error, AccessDeniedError) or (
+                isinstance(error, KafkaClientError) and error.is_retriable
+            ):
                 raise
             self.refused = Refusal(error=type(error).__name__, cause=error.cause, fix=error.fix)
         else:

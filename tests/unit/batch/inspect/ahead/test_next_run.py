@@ -10,7 +10,8 @@ import pytest
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, expected_time, plan_next
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, TopicRead
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
+from airflow_kstreams.streams.naming import permissions
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
@@ -167,6 +168,28 @@ def test_refusal_is_that_of_the_begin(kafka: InMemoryKafka) -> None:
     assert found.refused.error == "DataLossError"
     assert "changelog app-totals-changelog is not the one that earlier runs wrote" in found.refused.cause
     assert found.refused.fix
+
+
+def test_what_this_user_may_not_look_at_is_no_refusal_of_the_run(kafka: InMemoryKafka) -> None:
+    ours = application(kafka)
+    feed(kafka, 3)
+
+    class Refusing:
+        def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+            if name == "admin.topic_configs":
+                permission = permissions.Permission(
+                    operation=permissions.Operation.DESCRIBE_CONFIGS,
+                    resource=permissions.Resource.TOPIC,
+                    name="in",
+                )
+                raise AccessDeniedError(
+                    what="topic settings", where="k:1", permission=permission, principal="User:me", code="_X"
+                )
+            return effect()
+
+    cluster = FaultyCluster(kafka, Refusing())
+    with pytest.raises(AccessDeniedError, match="User:me needs the permission"):
+        plan_next(cluster, ours.checked, topology=ours.topology.plan("app"), clock=kafka.clock)
 
 
 def test_warnings_are_shown_and_not_logged(kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture) -> None:
