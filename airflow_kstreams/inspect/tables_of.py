@@ -133,6 +133,8 @@ def _facts(found: RunInFull) -> Iterator[tuple[str, str]]:
     if run.interval_ms is not None:
         yield "data interval (UTC)", " to ".join(map(time_text, run.interval_ms))
     yield "drivers", number_text(run.generation)
+    if run.attempts:
+        yield "attempts", number_text(run.attempts)
     yield "tasks", number_text(found.task_count)
     yield "records", f"{number_text(run.records_in)} in, {number_text(run.records_out)} out"
     for what in ("late", "dead_lettered", "skipped", "parked"):

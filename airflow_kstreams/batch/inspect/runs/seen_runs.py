@@ -53,6 +53,7 @@ class SeenRun(msgspec.Struct, frozen=True, kw_only=True):
     :param finished_ms: time at which it finished, epoch milliseconds.
     :param seconds: time from begin to finish, or until now.
     :param generation: number of drivers that have claimed it.
+    :param attempts: number of its attempts; 0 where it is not known.
     :param interval_ms: its data interval, epoch milliseconds.
     :param records_in: records read from inputs; of an unfinished run, as its tasks have committed.
     :param records_out: records written to topics that it does not read.
@@ -72,6 +73,7 @@ class SeenRun(msgspec.Struct, frozen=True, kw_only=True):
     finished_ms: int | None = None
     seconds: float = 0.0
     generation: int = 0
+    attempts: int = 0
     interval_ms: tuple[int, int] | None = None
     records_in: int | None = None
     records_out: int | None = None
@@ -224,6 +226,7 @@ def seen_run(
         finished_ms=run.finished_ms if finished else None,
         seconds=max(0, (run.finished_ms if finished else now_ms) - run.begun_ms) / 1000,
         generation=run.generation,
+        attempts=run.attempts,
         interval_ms=run.interval_ms,
         records_in=run.records_in,
         records_out=run.records_out,
@@ -249,7 +252,8 @@ def seen_under_way(facts: RunFacts, run: RunSummary, *, now_ms: int) -> SeenRun:
     elif facts.ledger.held_lease is not None:
         state, failure = "under way", None
     seen = seen_run(run, state=state, now_ms=now_ms)
-    return msgspec.structs.replace(seen, failure=failure)
+    attempts = 0 if history is None else history.number
+    return msgspec.structs.replace(seen, failure=failure, attempts=attempts)
 
 
 def refused_run(history: RunHistory) -> SeenRun:
@@ -258,6 +262,7 @@ def refused_run(history: RunHistory) -> SeenRun:
         run_id=history.run_id,
         state="failed",
         begun_ms=history.attempts[0].begun_ms if history.attempts else 0,
+        attempts=history.number,
         parked=None,
         failure=history.failure,
     )

@@ -218,4 +218,4 @@ def test_failure_of_an_unfinished_run_is_shown_until_a_driver_works_on_it() -> N
     told.claimed()
     told.session.write((), lease=msgspec.structs.replace(lease, expires_ms=0))
     (failed,) = read_runs(kafka, application.checked, clock=kafka.clock).runs
-    assert (failed.run_id, failed.state, failed.failure) == ("one", "failed", failure)
+    assert (failed.run_id, failed.state, failed.failure, failed.attempts) == ("one", "failed", failure, 1)
