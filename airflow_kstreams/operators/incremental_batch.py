@@ -217,7 +217,9 @@ class FinishRunOperator(ReportsLineage, RunOperator):
                         dag_id=identity.dag_id,
                         interval_ms=identity.interval_ms,
                     )
-                summary = before or coordinator.finish(identity.run_id)
+                summary = before or coordinator.finish(
+                    identity.run_id, order=identity.order, owner=identity.owner
+                )
             finally:
                 coordinator.close()
             self.remember(summary, cluster)

@@ -59,6 +59,7 @@ from airflow_kstreams.batch.run.begin.groundwork import (
     run_plan,
     start_offsets,
 )
+from airflow_kstreams.batch.run.begin.new_slice import begin_steps
 from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_end_of_run
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
@@ -165,9 +166,10 @@ def begin_continuous(
     refuse_other_application(plan, session.application_id)
     _refuse_global_tables(plan)
     caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
-    run = coordinator.lease.taking_over(caller)(_begin, coordinator, caller, plan, groups)
-    with session.reading:
-        refuse_shared(session.neighbours, run.plan)
+    with coordinator.keeping_failures(caller, "continuous"):
+        run = coordinator.lease.taking_over(caller)(_begin, coordinator, caller, plan, groups)
+        with session.reading:
+            refuse_shared(session.neighbours, run.plan)
     return run
 
 
@@ -199,6 +201,8 @@ def _begin(
     coordinator.session.refuse_others_topic(before, plan)
     with coordinator.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
         coordinator.lease.refuse_busy(ledger, caller)
+        coordinator.attempt.look(ledger, free=coordinator.lease.is_free(ledger))
+        coordinator.attempt.works_on(caller.run_id)
         last = ledger.continuous.generation if ledger.continuous is not None else 0
         request = SliceRequest(run_id=caller.run_id, plan=plan, generation=last + 1, groups=groups)
         return _begin_claimed(coordinator, caller, request, ledger)
@@ -218,6 +222,7 @@ def _begin_claimed(
     coordinator.lease.end_former(ledger)
     plan = with_matches(plan, session.admin, session.settings, ledger)
     request = dataclasses.replace(request, plan=plan)
+    asked_ms = session.clock.now_ms()
     ground = lay_groundwork(session, request=request, facts=facts)
     offsets = _starts(session, request, ground)
     run = ContinuousRun(
@@ -226,6 +231,7 @@ def _begin_claimed(
         plan=msgspec.structs.replace(
             run_plan(session, request, ground, warnings=ground.warnings),
             placements=placements(plan, ground.topics.grouped),
+            begin_steps=begin_steps(session, ground, asked_ms),
         ),
         starts={str(tp): at.offset for tp, at in sorted(offsets.items())},
     )
@@ -238,8 +244,15 @@ def _begin_claimed(
         assignment=with_counts(assignment, plan, ground.topics.grouped.values(), ground.topics.topic_ids),
         own_topics=own or ledger.own_topics,
     )
-    session.write((), offsets=offsets, ledger=LedgerChange(ledger=after), lease=lease)
+    session.write(
+        (),
+        offsets=offsets,
+        ledger=LedgerChange(ledger=after),
+        lease=lease,
+        histories=coordinator.attempt.begun(run.slice),
+    )
     coordinator.lease.take(lease)
+    coordinator.attempt.opened()
     log.info("application %s: continuous run %s began", app, caller.run_id)
     return run
 

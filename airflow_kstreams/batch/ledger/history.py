@@ -147,6 +147,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether it went on with the slice of an earlier attempt."""
         return self.part == "driver" and self.generation > 1
 
+    def is_same(self, other: Attempt) -> bool:
+        """Whether it is another attempt in another state."""
+        return (self.part, self.owner, self.order, self.generation, self.begun_ms) == (
+            other.part,
+            other.owner,
+            other.order,
+            other.generation,
+            other.begun_ms,
+        )
+
     def ended(
         self,
         how: How,
@@ -207,9 +217,10 @@ class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             kept = (kept[0], *kept[1 + more :])
         return msgspec.structs.replace(self, attempts=kept, omitted=self.omitted + more)
 
-    def with_last(self, attempt: Attempt) -> RunHistory:
-        """Return it with another state of its last attempt."""
-        return msgspec.structs.replace(self, attempts=(*self.attempts[:-1], attempt))
+    def without(self, attempt: Attempt) -> RunHistory:
+        """Return it without an attempt, in whichever state it is kept."""
+        others = tuple(each for each in self.attempts if not each.is_same(attempt))
+        return msgspec.structs.replace(self, attempts=others)
 
     def noted(self, how: How, seen_ms: int) -> RunHistory:
         """Return it with an end of the attempts that have none.

@@ -38,7 +38,9 @@ from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import refuse_shared
 from airflow_kstreams.batch.invariants import check_begin, check_finish
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.fold import check_run_id
+from airflow_kstreams.batch.ledger.history import Part
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
@@ -70,6 +72,7 @@ from airflow_kstreams.batch.protocol.topics import (
     refuse_other_topics,
 )
 from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.attempts import CoordinatorAttempt
 from airflow_kstreams.batch.run.begin.groundwork import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.begin.intervals import check_interval
 from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice
@@ -87,7 +90,9 @@ from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
     KStreamsError,
+    RunBusyError,
     RunError,
+    RunSupersededError,
     TaskFencedError,
     TopologyError,
     TransactionAbortedError,
@@ -102,6 +107,8 @@ log = package_log(__name__)
 _WRITES = 3
 #: After these errors it is not known whether a write came through; a read after another claim tells.
 _DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
+#: A caller with one of these errors was refused, or has lost the claim.
+_NO_ATTEMPTS = (RunBusyError, RunSupersededError, TaskFencedError)
 
 
 class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +131,7 @@ class Coordinator:
     :param clock: clock to go by; the machine's unless given.
     :ivar session: clients of the coordinator, and its reads and writes.
     :ivar lease: the lease that :meth:`begin` took, which has to be renewed and given up.
+    :ivar attempt: the attempt that it makes, as the ledger is to keep it.
     """
 
     def __init__(
@@ -132,7 +140,10 @@ class Coordinator:
         self._settings = settings
         self._app = settings.application_id
         self.session = CoordinatorSession(cluster, settings, clock=clock)
-        self.lease = CoordinatorLease(self.session)
+        self.attempt = CoordinatorAttempt(
+            self._app, self.session.clock, most_runs=settings.ledger_details_kept
+        )
+        self.lease = CoordinatorLease(self.session, self.attempt)
 
     def begin(  # noqa: PLR0913 - all but three have defaults
         self,
@@ -180,11 +191,49 @@ class Coordinator:
             dag_id=dag_id,
         )
         log.info("application %s: run %s is to begin", self._app, run_id)
-        begun = self.lease.taking_over(caller)(self._begin, caller, request)
-        if begun.slice is not None:
-            with self.session.reading:
-                refuse_shared(self.session.neighbours, begun.slice.plan)
+        with self.keeping_failures(caller, "driver" if hold_lease else "capture"):
+            begun = self.lease.taking_over(caller)(self._begin, caller, request)
+            if begun.slice is not None:
+                with self.session.reading:
+                    refuse_shared(self.session.neighbours, begun.slice.plan)
         return begun
+
+    @contextmanager
+    def keeping_failures(self, caller: Claimant, part: Part) -> Iterator[None]:
+        """Keep the attempt that a caller makes in the block, and its failure.
+
+        While the lease is held, its release writes how the attempt ended. Without one, a failure is written
+        here, if the block has claimed the coordinator's id and was not refused: without a claim nothing may
+        be written, and a caller that must wait has made no attempt.
+
+        :param part: the part of the run that the block works on.
+        """
+        attempt = self.attempt
+        attempt.start(caller.run_id, part=part, owner=caller.owner, order=caller.order)
+        try:
+            yield
+        except BaseException as error:
+            attempt.ended(error)
+            if self.lease.held is None:
+                self._keep_failure(error)
+            raise
+
+    def _keep_failure(self, error: BaseException) -> None:
+        """Write the end of an attempt that holds no lease, in a transaction of its own."""
+        kept = isinstance(error, KStreamsError) and not isinstance(error, _NO_ATTEMPTS)
+        # An attempt that is open has lost its lease to another one.
+        if kept and self.attempt.known and not self.attempt.is_open and self.session.claimed:
+            try:
+                # It may have released the lease of a former owner since it read the ledger.
+                ledger = self.session.read_ledger()
+                self.session.write((), ledger=LedgerChange(ledger=ledger), histories=self.attempt.closing())
+            except KStreamsError as failure:
+                log.warning(
+                    "application %s: the ledger does not keep why this attempt failed: %s",
+                    self._app,
+                    failure.cause,
+                )
+        self.attempt.close()
 
     @contextmanager
     def beginning(
@@ -226,11 +275,20 @@ class Coordinator:
         """Return the summary of a run that has finished, as far as it is visible without waiting."""
         return _finished_run(self.session.read_ledger(wait_ms=0), run_id)
 
-    def finish(self, run_id: str, *, reports: Collection[TaskReport] = ()) -> RunSummary:
+    def finish(
+        self,
+        run_id: str,
+        *,
+        reports: Collection[TaskReport] = (),
+        order: tuple[int, int] = (0, 0),
+        owner: str = "",
+    ) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
         :param reports: reports that the tasks have sent to their driver, which contain the time of their last
             commits.
+        :param order: (clear number, try number), for the ledger.
+        :param owner: name of the caller, for the ledger.
         :raises RunBusyError: another run's owner is alive, as its renewals show.
         :raises UpstreamNotDoneError: done notifications are missing.
         :raises RunError: the run has no slice, or a partition is not at its stop offset.
@@ -238,8 +296,9 @@ class Coordinator:
         :raises RunSupersededError: another driver has claimed the run.
         """
         check_run_id(run_id)
-        caller = Claimant(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
-        return self.lease.taking_over(caller, same_run_may_wait=False)(self._finish, caller, reports)
+        caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=False)
+        with self.keeping_failures(caller, "finish"):
+            return self.lease.taking_over(caller, same_run_may_wait=False)(self._finish, caller, reports)
 
     def close(self) -> None:
         """Give up a lease that is still held, and close the clients."""
@@ -312,10 +371,13 @@ class Coordinator:
         if (done := ledger.find(caller.run_id)) is not None:
             return self._finished(request, ledger.detailed(done))
         self.lease.refuse_busy(ledger, caller)
+        self.attempt.look(ledger, free=self.lease.is_free(ledger))
+        self.attempt.works_on(caller.run_id)
         facts = RunFacts(self._app, ledger, self.session.read_fenced(plan))
         if facts.under_way is not None:
+            self.attempt.works_on(facts.under_way.run_id)
             refuse_losses(facts.disagreements() or self._foreign_progress(facts.under_way), request)
-            return BeginResult(slice=self._resume(caller, plan, facts.under_way))
+            return BeginResult(slice=self._resume(caller, plan, facts))
         self.lease.end_former(ledger)
         try:
             plan = with_matches(plan, self.session.admin, self._settings, ledger)
@@ -332,8 +394,10 @@ class Coordinator:
             lease = self.lease.new(caller, new.slice.generation, slice_run_id=new.slice.run_id)
         change = self._begun(ledger, new)
         check_begin(new.slice, new.offsets)
-        self.session.write(records, offsets=new.offsets, ledger=change, lease=lease)
-        self.lease.take(lease)
+        # Of a begin without a lease, the slice itself says who froze it, and when.
+        histories = None if lease is None else self.attempt.begun(new.slice)
+        self.session.write(records, offsets=new.offsets, ledger=change, lease=lease, histories=histories)
+        self._taken(lease)
         log.info(
             "application %s: run %s began, at most %d input records%s%s",
             self._app,
@@ -374,8 +438,16 @@ class Coordinator:
             return []
         return find_foreign_progress(slice_, self.session.committed(partitions), admin)
 
-    def _resume(self, caller: Claimant, plan: TopologyPlan, slice_: Slice) -> Slice:
-        """Claim an unfinished slice, this run's own or an older one's."""
+    def _taken(self, lease: Lease | None) -> None:
+        self.lease.take(lease)
+        if lease is not None:
+            self.attempt.opened()
+
+    def _resume(self, caller: Claimant, plan: TopologyPlan, facts: RunFacts) -> Slice:
+        """Claim the unfinished slice, this run's own or an older one's."""
+        slice_ = facts.metadata.slice
+        if slice_ is None:
+            raise RuntimeError("no slice is under way")
         refuse_other_topology(slice_, plan)
         topics = {*slice_.plan.topology.sources, *slice_.plan.changelog_ids}
         refuse_other_topics(self.session.admin, slice_, topics)
@@ -394,12 +466,13 @@ class Coordinator:
         )
         lease = self.lease.new(caller, taken.generation, slice_run_id=taken.run_id)
         marker = [*plan_pieces(taken), completed_record(taken, owner=caller.owner)]
-        self.session.write(marker, lease=lease)
-        self.lease.take(lease)
+        captured_by = None if slice_.generation else facts.metadata.owner
+        self.session.write(marker, lease=lease, histories=self.attempt.begun(taken, captured_by=captured_by))
+        self._taken(lease)
         # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read
         # until those have timed out.
         if slice_.generation and not slice_.plan.empty:
-            with self.lease.renewing():
+            with self.lease.renewing(), self.attempt.steps.step("fence"):
                 self.session.fence(slice_)
         log.info("application %s: %s claimed the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
@@ -412,6 +485,8 @@ class Coordinator:
                 return done
             if not claimed:
                 self.lease.refuse_busy(ledger, caller, same_run_may_wait=False)
+        self.attempt.look(ledger, free=self.lease.is_free(ledger))
+        self.attempt.works_on(run_id)
         metadata = RunFacts(self._app, ledger, self.session.read_metadata(None)).metadata
         slice_ = metadata.slice
         if slice_ is None or slice_.run_id != run_id:
@@ -422,7 +497,9 @@ class Coordinator:
                 fix="begin the run first",
                 run_id=run_id,
             )
-        closed = close_slice(self.session, slice_=slice_, folded=metadata, reports=reports)
+        with self.attempt.steps.step("finish"):
+            closed = close_slice(self.session, slice_=slice_, folded=metadata, reports=reports)
+        history, others = self.attempt.finished(slice_, captured_by=metadata.owner)
         change = LedgerChange(
             ledger=dataclasses.replace(
                 ledger,
@@ -430,7 +507,7 @@ class Coordinator:
                 changelog_ends=closed.changelogs or ledger.changelog_ends,
                 accepted={tp: each for tp, each in ledger.accepted.items() if tp not in closed.offsets},
             ),
-            finished=closed.summary,
+            finished=msgspec.structs.replace(closed.summary, history=history, attempts=history.number),
             details_kept=self._settings.ledger_details_kept,
         )
         check_finish(slice_, metadata, closed.offsets)
@@ -441,7 +518,9 @@ class Coordinator:
             offsets=closed.offsets,
             ledger=change,
             lease=msgspec.structs.replace(lease, expires_ms=0) if lease is not None and ours else lease,
+            histories=others,
         )
+        self.attempt.close()
         self.lease.take(None if ours else lease)
         log.info("application %s: run %s is finished", self._app, run_id)
         self._purge(closed)

@@ -203,13 +203,15 @@ def _report(metadata: OffsetMetadata, plan: RunPlan) -> TaskReport:
 def _with_last_commits(
     committed: Sequence[TaskReport], told: Collection[TaskReport]
 ) -> tuple[TaskReport, ...]:
-    """Return the reports as they were committed, with the metrics that a task has told its driver: only
-    those have the commit that wrote the report. Where a task has committed since, they are not used.
+    """Return the reports as they were committed, with the metrics and times that a task has told its driver:
+    only those have the commit that wrote the report. Where a task has committed since, they are not used.
     """
-    metrics = {(report.task_id, report.commits): report.metrics for report in told}
+    by_commit = {(report.task_id, report.commits): report for report in told}
     return tuple(
-        msgspec.structs.replace(
-            report, metrics=metrics.get((report.task_id, report.commits)) or report.metrics
+        report
+        if (of_driver := by_commit.get((report.task_id, report.commits))) is None
+        else msgspec.structs.replace(
+            report, metrics=of_driver.metrics or report.metrics, times=of_driver.times
         )
         for report in committed
     )

@@ -87,6 +87,8 @@ class TaskLoop:
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._chunk = _CHUNK_FIRST
+        #: Time at which the first commit began, epoch milliseconds; None before it.
+        self.first_commit_ms: int | None = None
         self._committed_at = self._progressed_at = self._looked_at = clock.monotonic_seconds()
         self._topics_seen_at = self._looked_at
         #: Offset to read next, by partition: the task may have processed less.
@@ -298,6 +300,8 @@ class TaskLoop:
 
     def _commit_task(self, now: float, *, last: bool) -> OffsetMetadata:
         began = self._clock.monotonic_seconds()
+        if self.first_commit_ms is None:
+            self.first_commit_ms = self._clock.now_ms()
         try:
             committed = self._commit.commit(self._task, now_seconds=now, last=last)
         except KafkaClientError as error:

@@ -50,6 +50,7 @@ from airflow_kstreams.batch.protocol.logs.fence import await_leaders, written_to
 from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.step_times import TaskTimes
 from airflow_kstreams.batch.protocol.topics import topic_limits
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
@@ -206,7 +207,7 @@ class TaskAttempt:
         :return: the opened task; a report instead when nothing is left to do.
         :raises TaskFencedError: another driver owns the run now.
         """
-        started = self._clock.monotonic_seconds()
+        started, begun_ms = self._clock.monotonic_seconds(), self._clock.now_ms()
         admin = self._clients.enter_context(closing(self._cluster.admin()))
         refuse_unfit_timeouts(self._settings, admin)
         written = self._written_topics()
@@ -214,6 +215,7 @@ class TaskAttempt:
         small = ProtocolTopics(self._settings.application_id).protocol
         self._limits = topic_limits(admin, written - {*small})
         outputs, state = self._writers()  # step 1
+        fenced_ms = self._clock.now_ms()
         own_group = self._settings.application_id
         reader = self._clients.enter_context(closing(self._cluster.reader(group_id=own_group)))
         # Now that no older attempt can change what there is to do.
@@ -256,6 +258,7 @@ class TaskAttempt:
         restoring = self._clock.monotonic_seconds()
         restored = self._restore(task, state_files, admin, failures, evidence)  # step 4
         restore_seconds = self._clock.monotonic_seconds() - restoring
+        restored_ms = self._clock.now_ms()
         self._commit = TaskCommit(
             clients,
             CommitBasis(
@@ -280,7 +283,14 @@ class TaskAttempt:
             clock=self._clock,
         )
         self._loop.open(patient=self._attempts.patient)
-        return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
+        return OpenTask(
+            share=share,
+            loop=self._loop,
+            state_files=state_files,
+            commit=self._commit,
+            opened_ms=(begun_ms, fenced_ms, restored_ms),
+            clock=self._clock,
+        )
 
     def _share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         return self._work.share(self._setup, reader, admin)
@@ -412,12 +422,16 @@ class OpenTask:
     :param share: the work that is left to it.
     :param loop: does that work.
     :param state_files: local files of the task.
+    :param opened_ms: times at which the attempt began, had fenced older ones, and had restored the stores,
+        epoch milliseconds.
     """
 
     share: TaskSlice
     loop: TaskLoop
     state_files: TaskState
     commit: TaskCommit
+    opened_ms: tuple[int, int, int]
+    clock: Clock
 
     def run(self) -> TaskReport:
         """Read to the stop offsets, and finish.
@@ -435,8 +449,11 @@ class OpenTask:
 
     def _kept(self, committed: OffsetMetadata) -> TaskReport:
         """Keep the local files for the next run, after the last commit."""
+        ended_ms = self.clock.now_ms()
         self.state_files.keep(self.commit.changelog_ends)
-        return committed.report()
+        first_commit_ms = self.loop.first_commit_ms
+        times = TaskTimes(*self.opened_ms, ended_ms if first_commit_ms is None else first_commit_ms, ended_ms)
+        return msgspec.structs.replace(committed.report(), times=times)
 
 
 def _partition_count(slice_: Slice, admin: AdminPort) -> Callable[[str], int]:

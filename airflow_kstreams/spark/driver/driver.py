@@ -27,12 +27,14 @@ from graphlib import TopologicalSorter
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.start import Housekeeping, begin_continuous, delete_metadata
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
+from airflow_kstreams.batch.ledger.history import How
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.batch.report.counts import speed_lines
 from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.attempts import StepLog
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
@@ -138,7 +140,12 @@ class Driver:
                 groups=self._groups,
             )
             reports = TaskReports(run.slice, coordinator.session, self.telemetry)
-            with reports.exporting(), coordinator.lease.keep(on_superseded=self.executors.cancel) as lease:
+            coordinator.attempt.reports = lambda: reports.latest
+            with (
+                reports.exporting(),
+                coordinator.lease.keep(on_superseded=self.executors.cancel) as lease,
+                coordinator.attempt.ending(otherwise=How.STOPPED),
+            ):
                 delete_metadata(coordinator)
                 reports.add(self._keep_running(run, coordinator, lease, signals))
                 log.info("continuous run %s stopped", run.run_id)
@@ -171,7 +178,12 @@ class Driver:
         """
         finish = self.spec.finish or not own
         reports = TaskReports(slice_, coordinator.session, self.telemetry)
-        with reports.exporting(), coordinator.lease.keep(on_superseded=self.executors.cancel) as lease:
+        coordinator.attempt.reports = lambda: reports.latest
+        with (
+            reports.exporting(),
+            coordinator.lease.keep(on_superseded=self.executors.cancel) as lease,
+            coordinator.attempt.ending(),
+        ):
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
@@ -205,6 +217,7 @@ class Driver:
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
             check=lease.check,
             only=only,
+            steps=coordinator.attempt.steps,
         )
         with lease.outranking(), progress.telling():
             jobs.run()
@@ -255,6 +268,7 @@ class RunJobs:
     :param unfinished: returns the shares of a subtopology's tasks that are not done, by Kafka.
     :param check: raises when this driver was superseded; called before every launch.
     :param only: id of the only subtopology to run, None for all.
+    :param steps: takes the times of the subtopologies' steps.
     """
 
     slice_: Slice
@@ -263,6 +277,7 @@ class RunJobs:
     unfinished: Callable[[int], Sequence[TaskShare]]
     check: Callable[[], None]
     only: int | None = None
+    steps: StepLog = field(default_factory=lambda: StepLog(SystemClock()))
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self) -> list[TaskReport]:
@@ -274,12 +289,15 @@ class RunJobs:
         graph = dependencies(self.slice_.plan.topology) if self.only is None else {self.only: set()}
         order = TopologicalSorter(graph)
         order.prepare()
+        begun_ms = self.steps.now_ms()
         reports: list[TaskReport] = []
         running: dict[Future[list[TaskReport]], int] = {}
         with ThreadPoolExecutor(max_workers=max(1, len(graph)), thread_name_prefix="subtopology") as pool:
             try:
                 while order.is_active():
                     for subtopology in order.get_ready():
+                        if graph[subtopology]:
+                            self.steps.add("wait", begun_ms, subtopology=subtopology)
                         running[pool.submit(self._run_subtopology, subtopology)] = subtopology
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:
@@ -293,6 +311,11 @@ class RunJobs:
         return reports
 
     def _run_subtopology(self, subtopology: int) -> list[TaskReport]:
+        """Process a subtopology, see :meth:`_launch_unfinished`."""
+        with self.steps.step("process", subtopology=subtopology):
+            return self._launch_unfinished(subtopology)
+
+    def _launch_unfinished(self, subtopology: int) -> list[TaskReport]:
         """Launch a subtopology's unfinished tasks until Kafka shows none, a bounded number of times.
 
         :raises KStreamsError: a task failed with an error that another launch cannot mend, or the last launch

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
+from airflow_kstreams.batch.protocol.step_times import TaskTimes
 from airflow_kstreams.streams.figures.call_figures import CallFigures, Latencies, added_calls
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut, RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
@@ -63,6 +64,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
         without parked records are absent.
     :param parked_due_ms: time at which the first parked record is due, epoch milliseconds; None when none is
         parked, or the time is not known.
+    :param times: times of the attempt that finished it; None where the report was read beside the committed
+        offsets, which do not hold them.
     """
 
     task_id: str
@@ -81,6 +84,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     metrics: TaskMetrics | None = None
     parked: dict[str, int | None] = {}
     parked_due_ms: int | None = None
+    times: TaskTimes | None = None
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):

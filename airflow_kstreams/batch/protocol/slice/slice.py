@@ -50,6 +50,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.step_times import StepTimes
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
@@ -194,6 +195,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param global_tables: the piece of each global table that every task sees.
     :param behind_cut: number of records behind the cut that are dated before it; None where no cut was made.
     :param end_of_run: the moment to which the end of the run brings stream time; None without one.
+    :param begin_steps: times of the steps of begin.
     """
 
     topology: TopologyPlan
@@ -220,6 +222,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     global_tables: tuple[FrozenTable, ...] = ()
     behind_cut: BehindCut | None = None
     end_of_run: EndOfRun | None = None
+    begin_steps: tuple[StepTimes, ...] = ()
 
     def __post_init__(self) -> None:
         refuse_too_many(self.partitions.values())

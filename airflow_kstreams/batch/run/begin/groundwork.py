@@ -36,6 +36,7 @@ from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, transactional_ids
+from airflow_kstreams.batch.protocol.step_times import StepTimes
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.intervals import repeated_effects
 from airflow_kstreams.batch.run.begin.left_unread import dropped_inputs, refuse_unread
@@ -97,6 +98,7 @@ class Groundwork:
     :param warnings: warnings for an operator.
     :param last_alike: id of the last finished run, if it ran this topology; else empty.
     :param live: ledger of the live application if this is a backfill; else an empty one.
+    :param fence: time of the fence.
     """
 
     facts: RunFacts
@@ -111,6 +113,7 @@ class Groundwork:
     warnings: tuple[str, ...] = ()
     last_alike: str = ""
     live: Ledger = field(default_factory=Ledger)
+    fence: StepTimes | None = None
 
 
 def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> Groundwork:
@@ -156,7 +159,9 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     # The same file may run with an end or without: a key that one of the two could not use is refused for
     # both.
     check_keys(plan, topics.partitions, topics.tasks)
+    fencing_ms = session.clock.now_ms()
     _fence_last_tasks(session, request, facts, prior, topics)
+    fence_times = StepTimes("fence", fencing_ms, session.clock.now_ms())
     refuse_unread(session, plan, facts)
     partitions = tuple(all_partitions({topic: topics.partitions[topic] for topic in plan.sources}))
     changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
@@ -194,6 +199,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         ),
         last_alike=_last_alike(plan, ledger),
         live=live,
+        fence=fence_times,
     )
 
 

@@ -22,9 +22,16 @@ from airflow_kstreams.batch.protocol.logs.log_read import warnings_of
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total
 from airflow_kstreams.batch.protocol.slice.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.step_times import StepTimes
 from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.begin.freeze import freeze
-from airflow_kstreams.batch.run.begin.groundwork import SliceRequest, lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.begin.groundwork import (
+    Groundwork,
+    SliceRequest,
+    lay_groundwork,
+    run_plan,
+    start_offsets,
+)
 from airflow_kstreams.batch.run.begin.intervals import refuse_backwards
 from airflow_kstreams.batch.run.begin.stream_time import (
     closes_any,
@@ -71,6 +78,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
     :raises DataLossError: records at which the new slice would start are gone.
     """
     plan, ledger = request.plan, facts.ledger
+    asked_ms = session.clock.now_ms()
     refuse_unfit_end_of_run(session.settings, plan)
     refuse_backwards(plan, session.settings, request.interval_ms, ledger)
     ground = lay_groundwork(session, request=request, facts=facts)
@@ -117,6 +125,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
             blocked={str(tp): end for tp, end in sorted(frozen.blocked.items())},
             behind_cut=frozen.behind_cut,
             end_of_run=held_by_blocked(end_of_run, plan, {tp.topic for tp in frozen.blocked}),
+            begin_steps=begin_steps(session, ground, asked_ms),
         ),
         inputs=inputs,
     )
@@ -130,6 +139,15 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
         own_topics=next_own_topics(ledger, ground.known, own, plan),
         parked=parked_total(ground.parked),
     )
+
+
+def begin_steps(session: CoordinatorSession, ground: Groundwork, asked_ms: int) -> tuple[StepTimes, ...]:
+    """Return the times of the steps of a begin that is about to be written.
+
+    :param asked_ms: time at which it began, epoch milliseconds.
+    """
+    freeze_times = StepTimes("freeze", asked_ms, session.clock.now_ms())
+    return (freeze_times,) if ground.fence is None else (ground.fence, freeze_times)
 
 
 def _moved(inputs: Iterable[FrozenPartition], ledger: Ledger) -> dict[str, int]:

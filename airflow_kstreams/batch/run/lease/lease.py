@@ -20,6 +20,7 @@ from airflow_kstreams.batch.ledger.facts import Lease, ResetRecord
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.run.attempts import CoordinatorAttempt
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
@@ -67,10 +68,12 @@ class CoordinatorLease:
     """The lease of one coordinator, which may hold none.
 
     :param session: session that writes the lease.
+    :param attempt: the attempt whose end is written when the lease is given up.
     """
 
-    def __init__(self, session: CoordinatorSession) -> None:
+    def __init__(self, session: CoordinatorSession, attempt: CoordinatorAttempt) -> None:
         self._session = session
+        self._attempt = attempt
         self._app = session.application_id
         self._clock = session.clock
         self._lease_ms = session.settings.lease_ms
@@ -191,11 +194,13 @@ class CoordinatorLease:
         try:
             if not self._session.claimed:
                 self.reclaim()
-            self._session.write((), lease=msgspec.structs.replace(lease, expires_ms=0))
+            released = msgspec.structs.replace(lease, expires_ms=0)
+            self._session.write((), lease=released, histories=self._attempt.closing())
         except (TaskFencedError, RunSupersededError):
             log.info("application %s: another driver claimed the lease before it was released", self._app)
         finally:
             self._held = None
+            self._attempt.close()
 
     def close(self) -> None:
         """Give up a lease that is still held; a failure is logged."""
@@ -213,12 +218,18 @@ class CoordinatorLease:
             lease = self._held
             if lease is None:
                 raise self._superseded or _none_held()
-            found = self._session.read_ledger().lease
+            ledger = self._session.read_ledger()
+            found = ledger.lease
             if found is None or not self._is_mine(found) or found.expires_ms == 0:
                 # Nothing is left to release: a release now would overwrite the new owner's lease.
                 self._superseded = superseded(self._app, lease, found)
                 self._held = None
                 raise self._superseded
+            self._attempt.look(ledger)
+
+    def is_free(self, ledger: Ledger) -> bool:
+        """Whether no owner of the lease can be at work."""
+        return self._others.is_free(ledger)
 
     def refuse_busy(self, ledger: Ledger, caller: Claimant, *, same_run_may_wait: bool = True) -> None:
         """Refuse a caller that meets a live lease of another owner, or a reset that is not done.
