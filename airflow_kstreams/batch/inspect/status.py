@@ -11,7 +11,9 @@ from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_ap
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions
+from airflow_kstreams.batch.inspect.standing import RunsSeen, Standing, standing_of
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
+from airflow_kstreams.batch.ledger.history import Histories
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
@@ -67,6 +69,8 @@ class RunStatus:
         them.
     :param counts: topic -> its partition count, for the topics of ``positions`` that exist.
     :param expansions: processors whose state is being copied; None if this user may not see them.
+    :param standing: where the run stands on which somebody works, or should; None if there is no such run.
+    :param histories: what happened to the last few runs that have not finished.
     """
 
     application_id: str
@@ -86,6 +90,8 @@ class RunStatus:
     grouped: Mapping[int, GroupedPartitions] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     expansions: tuple[ProcessorPlan, ...] | None = ()
+    standing: Standing | None = None
+    histories: Histories = field(default_factory=Histories)
 
     @property
     def blocked(self) -> list[BlockedPartition]:
@@ -150,6 +156,18 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         counts, ends = _counts_and_ends(admin, positions)
         recorded = ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
+        histories = ledger.histories()
+    seen = RunsSeen(
+        application_id=application_id,
+        state=facts.state,
+        slice=facts.metadata.slice,
+        continuous=ledger.current_continuous,
+        lease=ledger.held_lease,
+        lease_renewed_ms=ledger.lease_written_ms,
+        histories=histories,
+        last_finished=ledger.newest_entry,
+        now_ms=clock.now_ms(),
+    )
     return RunStatus(
         application_id=application_id,
         state=facts.state,
@@ -168,6 +186,8 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         grouped={int(sub): entry for sub, entry in recorded.items() if entry.changelogs},
         counts=counts,
         expansions=more,
+        standing=standing_of(seen),
+        histories=histories,
     )
 
 

@@ -148,7 +148,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.part == "driver" and self.generation > 1
 
     def is_same(self, other: Attempt) -> bool:
-        """Whether it is another attempt in another state."""
+        """Whether another one is the same attempt, in whichever state."""
         return (self.part, self.owner, self.order, self.generation, self.begun_ms) == (
             other.part,
             other.owner,
@@ -176,11 +176,13 @@ class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     :param run_id: id of the run.
     :param attempts: its attempts, the first one first.
+    :param dag_id: the DAG that started it; empty if none.
     :param omitted: number of attempts between the first one and the others that are not kept.
     """
 
     run_id: str
     attempts: tuple[Attempt, ...] = ()
+    dag_id: str = ""
     omitted: int = 0
 
     @property
@@ -309,6 +311,11 @@ def how_ended(error: BaseException | None, *, otherwise: How) -> How:
     asked = isinstance(error, KilledError) or not isinstance(error, Exception)
     reported = isinstance(error, ReportedError) and error.error_type == KilledError.__name__
     return How.STOPPED if asked or reported else How.FAILED
+
+
+def short_name(name: str) -> str:
+    """Return the name of an owner, or of a DAG, as it is kept."""
+    return _cut(name, MOST_NAME)
 
 
 def _without_tasks(attempt: Attempt) -> Attempt:

@@ -19,6 +19,7 @@ from airflow_kstreams.batch.ledger.history import (
     Part,
     RunHistory,
     how_ended,
+    short_name,
 )
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.metrics import slowest_first
@@ -85,7 +86,8 @@ class CoordinatorAttempt:
         self.steps = StepLog(clock)
         self.reports: Callable[[], Iterable[TaskReport]] = tuple
         self._histories = Histories()
-        self._run_id = ""
+        self._run_id = self._dag_id = ""
+        self._captured_by: str | None = None
         self._attempt: Attempt | None = None
         self._open = False
         self._end: tuple[How, Failure | None] | None = None
@@ -100,17 +102,21 @@ class CoordinatorAttempt:
         """Whether it is known what has happened before, so that an end can be written."""
         return self._attempt is not None and bool(self._run_id)
 
-    def start(self, run_id: str, *, part: Part, owner: str, order: tuple[int, int]) -> None:
-        """Start an attempt that a caller makes; one that is open goes on."""
+    def start(self, run_id: str, *, part: Part, owner: str, order: tuple[int, int], dag_id: str = "") -> None:
+        """Start an attempt that a caller makes; one that is open goes on.
+
+        :param run_id: the run that it is started for.
+        :param dag_id: the DAG that starts the run; empty if none.
+        """
         self._end = None
         if self._open:
             return
         self.steps.clear()
         self.reports = tuple
-        self._run_id, self._histories = "", Histories()
+        self._run_id, self._dag_id, self._histories = "", dag_id, Histories()
         self._attempt = Attempt(
             part=part,
-            owner=owner,
+            owner=short_name(owner),
             order=order,
             begun_ms=self._clock.now_ms(),
             for_run=run_id,
@@ -139,31 +145,32 @@ class CoordinatorAttempt:
             found, runs=tuple(run.noted(how, seen_ms) for run in found.runs)
         )
 
-    def works_on(self, run_id: str) -> None:
-        """Take note of the run that the attempt works on, which may be an earlier one than the caller's."""
+    def works_on(self, run_id: str, *, captured_by: str | None = None) -> None:
+        """Take note of the run that the attempt works on, which may be an earlier one than the caller's.
+
+        :param captured_by: who froze its slice, if no driver has worked on that.
+        """
         if self._attempt is None or self._open:
             return
+        self._captured_by = captured_by
         of_caller = self._attempt.for_run or self._run_id
         self._run_id = run_id
         for_run = "" if of_caller == run_id else of_caller
         self._attempt = msgspec.structs.replace(self._attempt, for_run=for_run)
 
-    def begun(self, slice_: Slice, *, captured_by: str | None = None) -> Histories | None:
+    def begun(self, slice_: Slice) -> Histories | None:
         """Return the histories to write with the begin of an attempt, None if it has made none.
 
         :param slice_: the slice that it works on, or the continuous run in that form, as of its begin.
-        :param captured_by: who froze the slice, if no driver has worked on it; None if this attempt did, or a
-            driver has.
         """
         if self._attempt is None or self._open:
             return None
-        run = self._histories.of(slice_.run_id) or RunHistory(run_id=slice_.run_id)
+        run = self._of(slice_.run_id, slice_.plan.dag_id)
         steps: tuple[StepTimes, ...] = ()
-        if captured_by is not None:
-            run = run.with_attempt(_captured(slice_, captured_by, self._attempt.order[0]))
+        if self._captured_by is not None:
+            run = run.with_attempt(_captured(slice_, self._captured_by, self._attempt.order[0]))
         elif slice_.generation == 1 or self._attempt.part == "continuous":
             steps = slice_.plan.begin_steps
-        self.works_on(slice_.run_id)
         self._attempt = msgspec.structs.replace(self._attempt, generation=slice_.generation, steps=steps)
         self._histories = self._with(run.with_attempt(self._attempt))
         return self._histories
@@ -203,7 +210,7 @@ class CoordinatorAttempt:
         attempt = self._attempt.ended(
             how, self._clock.now_ms(), failure=failure, steps=self._all_steps(failed=how is How.FAILED)
         )
-        run = self._histories.of(self._run_id) or RunHistory(run_id=self._run_id)
+        run = self._of(self._run_id, "" if self._attempt.for_run else self._dag_id)
         return self._with(run.without(attempt).with_attempt(attempt))
 
     def finished(self, slice_: Slice, *, captured_by: str) -> tuple[RunHistory, Histories | None]:
@@ -212,7 +219,7 @@ class CoordinatorAttempt:
 
         :param captured_by: who froze the slice, or drove it last.
         """
-        run = self._histories.of(slice_.run_id) or RunHistory(run_id=slice_.run_id)
+        run = self._of(slice_.run_id, slice_.plan.dag_id)
         if not run.attempts and not self._open:
             order = (0, 0) if self._attempt is None else self._attempt.order
             run = run.with_attempt(_captured(slice_, captured_by, order[0]))
@@ -230,6 +237,9 @@ class CoordinatorAttempt:
         """Take note that its end is written."""
         self._attempt, self._run_id, self._open, self._end = None, "", False, None
         self.steps.clear()
+
+    def _of(self, run_id: str, dag_id: str) -> RunHistory:
+        return self._histories.of(run_id) or RunHistory(run_id=run_id, dag_id=short_name(dag_id))
 
     def _with(self, run: RunHistory) -> Histories:
         return self._histories.with_run(run, most_runs=self._most_runs)
@@ -265,5 +275,5 @@ def _captured(slice_: Slice, owner: str, clear_number: int) -> Attempt:
     steps = plan.begin_steps
     begun_ms = min((step.begun_ms for step in steps), default=plan.begun_ms)
     ended_ms = max((step.ended_ms for step in steps), default=plan.begun_ms)
-    capture = Attempt(part="capture", owner=owner, order=(clear_number, 0), begun_ms=begun_ms)
+    capture = Attempt(part="capture", owner=short_name(owner), order=(clear_number, 0), begun_ms=begun_ms)
     return capture.ended(How.DONE, ended_ms, steps=steps)

@@ -191,7 +191,7 @@ class Coordinator:
             dag_id=dag_id,
         )
         log.info("application %s: run %s is to begin", self._app, run_id)
-        with self.keeping_failures(caller, "driver" if hold_lease else "capture"):
+        with self.keeping_failures(caller, "driver" if hold_lease else "capture", dag_id=dag_id):
             begun = self.lease.taking_over(caller)(self._begin, caller, request)
             if begun.slice is not None:
                 with self.session.reading:
@@ -199,7 +199,7 @@ class Coordinator:
         return begun
 
     @contextmanager
-    def keeping_failures(self, caller: Claimant, part: Part) -> Iterator[None]:
+    def keeping_failures(self, caller: Claimant, part: Part, *, dag_id: str = "") -> Iterator[None]:
         """Keep the attempt that a caller makes in the block, and its failure.
 
         While the lease is held, its release writes how the attempt ended. Without one, a failure is written
@@ -207,9 +207,10 @@ class Coordinator:
         be written, and a caller that must wait has made no attempt.
 
         :param part: the part of the run that the block works on.
+        :param dag_id: the DAG that starts the run; empty if none, or if it is known already.
         """
         attempt = self.attempt
-        attempt.start(caller.run_id, part=part, owner=caller.owner, order=caller.order)
+        attempt.start(caller.run_id, part=part, owner=caller.owner, order=caller.order, dag_id=dag_id)
         try:
             yield
         except BaseException as error:
@@ -375,9 +376,10 @@ class Coordinator:
         self.attempt.works_on(caller.run_id)
         facts = RunFacts(self._app, ledger, self.session.read_fenced(plan))
         if facts.under_way is not None:
-            self.attempt.works_on(facts.under_way.run_id)
+            owner = None if facts.under_way.generation else facts.metadata.owner
+            self.attempt.works_on(facts.under_way.run_id, captured_by=owner)
             refuse_losses(facts.disagreements() or self._foreign_progress(facts.under_way), request)
-            return BeginResult(slice=self._resume(caller, plan, facts))
+            return BeginResult(slice=self._resume(caller, plan, facts.under_way))
         self.lease.end_former(ledger)
         try:
             plan = with_matches(plan, self.session.admin, self._settings, ledger)
@@ -443,11 +445,8 @@ class Coordinator:
         if lease is not None:
             self.attempt.opened()
 
-    def _resume(self, caller: Claimant, plan: TopologyPlan, facts: RunFacts) -> Slice:
-        """Claim the unfinished slice, this run's own or an older one's."""
-        slice_ = facts.metadata.slice
-        if slice_ is None:
-            raise RuntimeError("no slice is under way")
+    def _resume(self, caller: Claimant, plan: TopologyPlan, slice_: Slice) -> Slice:
+        """Claim an unfinished slice, this run's own or an older one's."""
         refuse_other_topology(slice_, plan)
         topics = {*slice_.plan.topology.sources, *slice_.plan.changelog_ids}
         refuse_other_topics(self.session.admin, slice_, topics)
@@ -466,8 +465,7 @@ class Coordinator:
         )
         lease = self.lease.new(caller, taken.generation, slice_run_id=taken.run_id)
         marker = [*plan_pieces(taken), completed_record(taken, owner=caller.owner)]
-        captured_by = None if slice_.generation else facts.metadata.owner
-        self.session.write(marker, lease=lease, histories=self.attempt.begun(taken, captured_by=captured_by))
+        self.session.write(marker, lease=lease, histories=self.attempt.begun(taken))
         self._taken(lease)
         # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read
         # until those have timed out.

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
+from airflow_kstreams.batch.inspect.standing import Standing, earlier_attempts
 from airflow_kstreams.batch.inspect.status import RunStatus, read_status
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, completed
 from airflow_kstreams.batch.metrics import (
@@ -224,7 +225,10 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
         state = completed(parked_total(found.parked))
     if found.expansions is None:
         yield "more processors", "unknown: this user may not describe their group or the changelogs"
-    yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
+    if found.standing is not None:
+        yield from _standing(found, found.standing)
+    if found.standing is None or run is None or found.standing.run_id != run.run_id:
+        yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
     if found.slice is not None:
         yield "begun", _time(found.slice.plan.begun_ms)
     for pattern, matches in ({} if run is None else run.plan.topology.patterns).items():
@@ -239,6 +243,18 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
         yield "lease", f"{found.lease.owner} for run {found.lease.owner_run_id}, last renewed {renewed}"
     if found.reset is not None:
         yield "last reset", f"{found.reset.stage.value}, {_time(found.reset.begun_ms)}: {found.reset.command}"
+
+
+def _standing(found: RunStatus, standing: Standing) -> Iterator[tuple[str, str]]:
+    """Yield where the run stands on which somebody works, or should, and how it goes on."""
+    yield "run", standing.run_id
+    yield "state", standing.text
+    if earlier := earlier_attempts(found.histories.of(standing.run_id)):
+        yield "earlier attempts", earlier
+    if standing.failure is not None and standing.failure.remedy:
+        yield "what to do", standing.failure.remedy
+    if standing.command:
+        yield "then", standing.command
 
 
 def _run(run: RunSummary) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Makes what messages tell a user to type: commands that reset or expand, settings."""
+"""Makes what messages tell a user to type: commands that reset, expand or resume, settings."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
@@ -158,3 +159,23 @@ def abort_command(application_id: str) -> str:
     'airflow-kstreams expand abort --bootstrap-server <broker> --application-id orders'
     """
     return f"airflow-kstreams expand abort --bootstrap-server <broker> --application-id {application_id}"
+
+
+def resume_command(application_id: str, run_id: str, *, dag_id: str, continuous: bool) -> str:
+    """Return the command that goes on with a run: by Airflow if a DAG started it, else by hand.
+
+    :param dag_id: the DAG; empty if none.
+    :param continuous: whether it is a run without an end.
+
+    >>> resume_command("orders", "scheduled__1", dag_id="orders_hourly", continuous=False)
+    'airflow dags clear orders_hourly --run-id scheduled__1 --only-failed'
+    >>> resume_command("orders", "manual__1", dag_id="", continuous=False)  # doctest: +ELLIPSIS
+    'python <application file> ... --application-id orders --run-id manual__1 --autostop-at eol'
+    """
+    if dag_id:
+        return f"airflow dags clear {shlex.quote(dag_id)} --run-id {shlex.quote(run_id)} --only-failed"
+    end = "" if continuous else " --autostop-at eol"
+    return (
+        f"python <application file> --bootstrap-servers <broker> --application-id {application_id} "
+        f"--run-id {shlex.quote(run_id)}{end}"
+    )

@@ -33,6 +33,7 @@ def run(run_id: str, *attempts: Attempt) -> RunHistory:
     return RunHistory(run_id=run_id, attempts=attempts)
 
 
+@pytest.mark.promise("failures-are-kept")
 def test_history_is_found_from_the_end_when_leases_checkpoints_and_runs_follow() -> None:
     history = LedgerHistory(kafka=InMemoryKafka())
     history.finish_many(1)
@@ -131,6 +132,7 @@ def test_record_is_bounded_whatever_happened() -> None:
     assert len(Histories().with_run(each, most_runs=1).with_run(run("x"), most_runs=1).runs) == 1
 
 
+@pytest.mark.promise("errors-hold-no-values")
 def test_failure_has_class_code_cause_and_remedy_and_no_words_of_others() -> None:
     error = KafkaClientError("in-0@7: no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
     error.trace = "the value was 'secret'"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from airflow_kstreams.batch.ledger.history import Attempt, How, RunHistory
-from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
@@ -20,87 +16,22 @@ from airflow_kstreams.streams.errors import (
     RunSupersededError,
     TopologyError,
 )
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.topology import Topology
-from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.in_process import Application
-from tests.support.kafka.ledger_history import APP, LEDGER
+from tests.support.kafka.attempts_scene import AttemptsScene, copying
+from tests.support.kafka.ledger_history import LEDGER
 
 pytestmark = pytest.mark.promise("failures-are-kept")
 
 
-def copying(source: str = "in") -> Topology:
-    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-    builder.stream(source).send_to("out")
-    return builder.build()
-
-
-class Scene:
-    """An application on Kafka in memory, with a record to read."""
-
-    def __init__(self) -> None:
-        self.kafka = InMemoryKafka()
-        self.kafka.create_topic("in")
-        self.kafka.create_topic("out")
-        self.kafka.append("in", b"x", b"x")
-        self.app = Application(application_id=APP, topology=copying(), on=self.kafka, clock=self.kafka.clock)
-        self.settings = ApplicationSettings.parse(APP, {"autostop.at": "eol"})
-
-    @property
-    def ledger(self) -> Ledger:
-        return read_ledger(self.kafka, APP, clock=self.kafka.clock)
-
-    def history(self, run_id: str = "r") -> RunHistory:
-        found = self.ledger.history(run_id)
-        assert found is not None
-        return found
-
-    def coordinator(self) -> Coordinator:
-        return Coordinator(self.kafka, self.settings, clock=self.kafka.clock)
-
-    def begin(self, coordinator: Coordinator, number: int = 1, run_id: str = "r", **more: Any) -> Any:
-        given = {"topology": copying(), "hold_lease": True, **more}
-        return coordinator.begin(
-            run_id,
-            given["topology"].plan(APP),
-            order=(0, number),
-            owner=f"try {number}",
-            hold_lease=given["hold_lease"],
-        ).slice
-
-    def fail(self, number: int, error: BaseException) -> None:
-        """Let a driver begin, and fail with an error while it holds the lease."""
-        coordinator = self.coordinator()
-        self.begin(coordinator, number)
-        with (
-            pytest.raises(type(error)),
-            coordinator.lease.keep(),
-            coordinator.attempt.ending(),
-        ):
-            self.kafka.clock.sleep(2)
-            raise error
-        coordinator.close()
-
-    def finish(self, number: int = 9) -> None:
-        coordinator = self.coordinator()
-        slice_ = self.begin(coordinator, number)
-        with coordinator.lease.keep(), coordinator.attempt.ending():
-            reports = self.app.tasks(slice_)
-            coordinator.attempt.reports = lambda: reports
-            coordinator.finish("r", reports=reports)
-        coordinator.close()
-
-
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    yield Scene()
+def scene() -> Iterator[AttemptsScene]:
+    yield AttemptsScene()
 
 
 def ways(history: RunHistory) -> list[tuple[str, str | None]]:
     return [(each.part, None if each.how is None else each.how.value) for each in history.attempts]
 
 
-def test_failure_of_a_driver_is_written_with_the_release_of_its_lease(scene: Scene) -> None:
+def test_failure_of_a_driver_is_written_with_the_release_of_its_lease(scene: AttemptsScene) -> None:
     scene.fail(1, KafkaClientError("in-0@7: no answer", fix="look at the broker", code="_TRANSPORT"))
     last = scene.history().last
     assert last is not None
@@ -116,7 +47,7 @@ def test_failure_of_a_driver_is_written_with_the_release_of_its_lease(scene: Sce
     assert scene.ledger.held_lease is None
 
 
-def test_finished_run_keeps_its_earlier_attempts(scene: Scene) -> None:
+def test_finished_run_keeps_its_earlier_attempts(scene: AttemptsScene) -> None:
     scene.fail(1, ConfigError("a setting", fix="mend it"))
     scene.fail(2, ValueError("'a value'"))
     scene.fail(3, KilledError("asked to"))
@@ -141,7 +72,7 @@ def test_finished_run_keeps_its_earlier_attempts(scene: Scene) -> None:
     assert b"a value" not in b"".join(record.value() or b"" for record in scene.kafka.records(LEDGER))
 
 
-def test_steps_of_a_finished_run_are_those_of_run_subtopology_and_tasks(scene: Scene) -> None:
+def test_steps_of_a_finished_run_are_those_of_run_subtopology_and_tasks(scene: AttemptsScene) -> None:
     scene.finish()
     last = scene.history().last
     assert last is not None
@@ -152,7 +83,7 @@ def test_steps_of_a_finished_run_are_those_of_run_subtopology_and_tasks(scene: S
     assert all(step.begun_ms <= step.ended_ms for step in last.steps)
 
 
-def test_next_begin_notes_a_driver_that_ended_without_a_word(scene: Scene) -> None:
+def test_next_begin_notes_a_driver_that_ended_without_a_word(scene: AttemptsScene) -> None:
     scene.begin(scene.coordinator(), 1)
     begun = scene.history().last
     assert begun is not None
@@ -171,7 +102,7 @@ def test_next_begin_notes_a_driver_that_ended_without_a_word(scene: Scene) -> No
     assert (last.for_run, last.generation) == ("later", 3)
 
 
-def test_superseded_driver_writes_nothing(scene: Scene) -> None:
+def test_superseded_driver_writes_nothing(scene: AttemptsScene) -> None:
     first, second = scene.coordinator(), scene.coordinator()
     scene.begin(first, 1)
     scene.begin(second, 2)
@@ -185,7 +116,7 @@ def test_superseded_driver_writes_nothing(scene: Scene) -> None:
     assert ways(scene.history()) == [("driver", "taken over"), ("driver", "done")]
 
 
-def test_capture_is_told_by_the_slice_and_counts_once_a_driver_comes(scene: Scene) -> None:
+def test_capture_is_told_by_the_slice_and_counts_once_a_driver_comes(scene: AttemptsScene) -> None:
     scene.begin(scene.coordinator(), 0, hold_lease=False)
     assert b"__history__" not in [record.key() for record in scene.kafka.records(LEDGER)]
     scene.fail(1, ConfigError("x"))
@@ -196,7 +127,9 @@ def test_capture_is_told_by_the_slice_and_counts_once_a_driver_comes(scene: Scen
 
 
 @pytest.mark.parametrize("hold_lease", [True, False])
-def test_begin_that_fails_keeps_its_cause_though_nothing_began(scene: Scene, *, hold_lease: bool) -> None:
+def test_begin_that_fails_keeps_its_cause_though_nothing_began(
+    scene: AttemptsScene, *, hold_lease: bool
+) -> None:
     missing = copying("absent")
     for number in (1, 2):
         coordinator = scene.coordinator()
@@ -213,7 +146,7 @@ def test_begin_that_fails_keeps_its_cause_though_nothing_began(scene: Scene, *, 
     assert ways(scene.history()) == [(part, "failed"), (part, "failed"), ("driver", "finished")]
 
 
-def test_finish_that_fails_keeps_its_cause_and_the_run_goes_on(scene: Scene) -> None:
+def test_finish_that_fails_keeps_its_cause_and_the_run_goes_on(scene: AttemptsScene) -> None:
     coordinator = scene.coordinator()
     slice_ = scene.begin(coordinator, 1)
     coordinator.close()
@@ -232,7 +165,7 @@ def test_finish_that_fails_keeps_its_cause_and_the_run_goes_on(scene: Scene) -> 
     assert ways(scene.history())[2:] == [("driver", "done"), ("finish", "finished")]
 
 
-def test_refused_caller_has_made_no_attempt(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_caller_has_made_no_attempt(scene: AttemptsScene, monkeypatch: pytest.MonkeyPatch) -> None:
     live = scene.coordinator()
     scene.begin(live, 1)
     slept = scene.kafka.clock.sleep
@@ -250,7 +183,7 @@ def test_refused_caller_has_made_no_attempt(scene: Scene, monkeypatch: pytest.Mo
 
 
 def test_begin_goes_on_when_the_history_cannot_be_read(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+    scene: AttemptsScene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.fail(1, ConfigError("x"))
     scene.kafka.append(LEDGER, b"no history", b"__history__")
@@ -260,7 +193,7 @@ def test_begin_goes_on_when_the_history_cannot_be_read(
     assert ways(scene.history()) == [("driver", "finished")]
 
 
-def test_runs_that_never_finish_stay_beside_the_others(scene: Scene) -> None:
+def test_runs_that_never_finish_stay_beside_the_others(scene: AttemptsScene) -> None:
     missing = copying("absent")
     for name in ("a", "b"):
         coordinator = scene.coordinator()

@@ -1,0 +1,167 @@
+"""Says where an application's run stands: at work, failed with its cause, or left by a driver that ended
+without a word; and which command goes on with it.
+
+A look tells of a driver only what it has written: one that has not renewed its lease for as long as the lease
+lasts is taken for dead here. Nothing is decided by it: a begin watches the lease itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.ledger.facts import ContinuousRun, Lease
+from airflow_kstreams.batch.ledger.history import Attempt, Failure, Histories, How, RunHistory
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.streams.naming.commands import resume_command
+
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+#: Words for the ways in which an attempt ended that left its run unfinished.
+_LEFT = {
+    How.FAILED: "failed",
+    How.STOPPED: "stopped",
+    How.LOST: "ended without a word",
+    How.TAKEN_OVER: "was taken over",
+    None: "ended without a word",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a run stands.
+
+    :param run_id: the run; empty if there is none.
+    :param text: one line without the run's id: how it stands, and since when.
+    :param attempt: its last attempt, as far as the ledger keeps it.
+    :param failure: the failure for which nobody works on it; None without one.
+    :param command: the command that goes on with it; empty if none is needed, or none is known.
+    """
+
+    run_id: str
+    text: str
+    attempt: Attempt | None = None
+    failure: Failure | None = None
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsSeen:
+    """What one look has found of an application.
+
+    :param state: state of its batch runs.
+    :param slice: the slice of the run that is under way, or of the last one.
+    :param continuous: the continuous run that was started last, if nothing else has run since.
+    :param lease: the lease that was not released.
+    :param lease_renewed_ms: time at which it was renewed last, epoch milliseconds.
+    :param histories: what happened to runs that have not finished.
+    :param last_finished: the run that finished last.
+    :param now_ms: time of the look, epoch milliseconds.
+    """
+
+    application_id: str
+    state: RunState
+    slice: Slice | None
+    continuous: ContinuousRun | None
+    lease: Lease | None
+    lease_renewed_ms: int
+    histories: Histories
+    last_finished: RunSummary | None
+    now_ms: int
+
+
+def standing_of(seen: RunsSeen) -> Standing | None:
+    """Return where the run stands on which somebody works, or should; None if there is no such run."""
+    if seen.continuous is not None:
+        run_id, dag_id, generation = seen.continuous.run_id, "", seen.continuous.generation
+    elif seen.slice is not None and seen.state is RunState.RUNNING:
+        run_id, dag_id, generation = seen.slice.run_id, seen.slice.plan.dag_id, seen.slice.generation
+    else:
+        return _never_begun(seen)
+    found = seen.histories.of(run_id)
+    attempt = None if found is None else found.last
+    command = resume_command(
+        seen.application_id, run_id, dag_id=dag_id, continuous=seen.continuous is not None
+    )
+    if seen.lease is not None and seen.lease.works_on == run_id:
+        return _leased(seen, seen.lease, run_id, attempt, command)
+    if attempt is None:
+        if generation or seen.slice is None:
+            return Standing(run_id=run_id, text="not finished, nobody works on it", command=command)
+        since = ago(seen.now_ms, seen.slice.plan.begun_ms)
+        return Standing(run_id=run_id, text=f"begun {since}, no driver works on it yet", command=command)
+    since = ago(seen.now_ms, attempt.ended_ms or attempt.begun_ms)
+    if attempt.how in (How.DONE, How.FINISHED):
+        return Standing(
+            run_id=run_id,
+            text=f"its driver has done its part {since}, the run is not finished yet",
+            attempt=attempt,
+            command=command,
+        )
+    return _left(run_id, since, attempt, command)
+
+
+def _leased(seen: RunsSeen, lease: Lease, run_id: str, attempt: Attempt | None, command: str) -> Standing:
+    silent_ms = seen.now_ms - seen.lease_renewed_ms
+    if silent_ms <= lease.lease_ms:
+        under_way = attempt is not None and attempt.how is None
+        since = f", begun {ago(seen.now_ms, attempt.begun_ms)}" if attempt is not None and under_way else ""
+        return Standing(run_id=run_id, text=f"running: {lease.owner}{since}", attempt=attempt)
+    return Standing(
+        run_id=run_id,
+        text=f"ended without a word {ago(seen.now_ms, seen.lease_renewed_ms)}, nobody works on it: "
+        f"{lease.owner} has not renewed its lease since",
+        attempt=attempt,
+        command=command,
+    )
+
+
+def _never_begun(seen: RunsSeen) -> Standing | None:
+    """Return where the run stands whose last begin failed, if no run has finished since."""
+    run = seen.histories.last
+    attempt = None if run is None else run.last
+    if run is None or attempt is None or attempt.how is not How.FAILED:
+        return None
+    if seen.last_finished is not None and seen.last_finished.finished_ms >= attempt.ended_ms:
+        return None
+    command = resume_command(seen.application_id, run.run_id, dag_id=run.dag_id, continuous=False)
+    return _left(run.run_id, ago(seen.now_ms, attempt.ended_ms), attempt, command)
+
+
+def _left(run_id: str, since: str, attempt: Attempt, command: str) -> Standing:
+    cause = "" if attempt.failure is None else f": {attempt.failure.cause}"
+    return Standing(
+        run_id=run_id,
+        text=f"{_LEFT[attempt.how]} {since}, nobody works on it{cause}",
+        attempt=attempt,
+        failure=attempt.failure,
+        command=command,
+    )
+
+
+def earlier_attempts(history: RunHistory | None) -> str:
+    """Return a line on the attempts before the last one; empty if there were none."""
+    if history is None or history.number < 2:
+        return ""
+    counted: dict[str, int] = {}
+    for attempt in history.attempts[:-1]:
+        word = "done" if attempt.how in (How.DONE, How.FINISHED) else _LEFT[attempt.how]
+        counted[word] = counted.get(word, 0) + 1
+    if history.omitted:
+        counted["not kept"] = history.omitted
+    return ", ".join(f"{count} {word}" for word, count in counted.items())
+
+
+def ago(now_ms: int, then_ms: int) -> str:
+    """Return how long ago something was, in the unit that suits it.
+
+    >>> ago(720_000, 0), ago(5_000, 9_000)
+    ('12 min ago', 'just now')
+    """
+    passed = now_ms - then_ms
+    if passed < 1_000:
+        return "just now"
+    for unit_ms, name in ((_DAY_MS, "days"), (_HOUR_MS, "h"), (_MINUTE_MS, "min")):
+        if passed >= 2 * unit_ms or (unit_ms == _MINUTE_MS and passed >= unit_ms):
+            return f"{passed // unit_ms} {name} ago"
+    return f"{passed // 1_000} s ago"
