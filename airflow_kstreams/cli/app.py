@@ -96,6 +96,12 @@ COMMANDS: dict[str, Command] = {
         page="installing.md",
         examples=("init shop --example orders",),
     ),
+    "broker": Command(
+        group="Run",
+        summary="Start or stop one Kafka broker on this machine, to try things out.",
+        page="installing.md",
+        examples=("broker start --port 9092", "broker stop --delete"),
+    ),
     "dead-letters": Command(
         group="Repair",
         summary="List dead letters, show one, or bring some of them back.",

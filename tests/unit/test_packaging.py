@@ -24,6 +24,7 @@ _EXTRAS_OF = {
     "operators": {"airflow"},
     "sensors": {"airflow"},
     "triggers": {"airflow"},
+    "first_steps": {"spark"},
     "kafka": {"schema-registry"},
     "launch": {"airflow"},
     "spark": {"otel", "spark"},
