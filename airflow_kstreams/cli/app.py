@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -31,12 +32,14 @@ class Command:
     :param summary: one sentence.
     :param page: the page of ``docs/`` that describes its use.
     :param examples: command lines without the program's name, one for each command of a group of commands.
+    :param folder: the folder of its module below ``commands``, with a dot at its end; none by default.
     """
 
     group: Group
     summary: str
     page: str
     examples: tuple[str, ...]
+    folder: str = ""
 
 
 _OF_APPLICATION = "--application-id flight-delays"
@@ -95,12 +98,21 @@ COMMANDS: dict[str, Command] = {
         summary="Write a first project: application, test, DAG, connections.",
         page="installing.md",
         examples=("init shop --example orders",),
+        folder="first_steps.",
     ),
     "broker": Command(
         group="Run",
         summary="Start or stop one Kafka broker on this machine, to try things out.",
         page="installing.md",
         examples=("broker start --port 9092", "broker stop --delete"),
+        folder="first_steps.",
+    ),
+    "publish": Command(
+        group="Run",
+        summary="Publish the records of a file to a topic.",
+        page="installing.md",
+        examples=("publish orders records.jsonl --key order --time at",),
+        folder="first_steps.",
     ),
     "dead-letters": Command(
         group="Repair",
@@ -164,6 +176,12 @@ COMMANDS: dict[str, Command] = {
     ),
 }
 
+
+def command_module(name: str) -> ModuleType:
+    """Import the module of a command."""
+    return import_module(f"airflow_kstreams.cli.commands.{COMMANDS[name].folder}{name.replace('-', '_')}")
+
+
 FAILED = 1
 WRONG_USAGE = 2
 INTERRUPTED = 130
@@ -180,8 +198,7 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = cmd_name.replace("-", "_")
-        command = getattr(import_module(f"airflow_kstreams.cli.commands.{module}"), module)
+        command = getattr(command_module(cmd_name), cmd_name.replace("-", "_"))
         one = typer.Typer(rich_markup_mode=None)
         if isinstance(command, typer.Typer):
             one.add_typer(command, name=cmd_name)

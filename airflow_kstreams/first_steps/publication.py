@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import IO
 
-from airflow_kstreams.first_steps.record_file import BadLineError, FileRecord, Layout
+from airflow_kstreams.first_steps.record_file import BadLineError, FileRecord, RecordFormat
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort, TopicSpec
 
@@ -43,7 +43,7 @@ class Looked:
     oldest_ms: int | None
 
 
-def look(layout: Layout, file: IO[bytes], name: str) -> Looked:
+def look(layout: RecordFormat, file: IO[bytes], name: str) -> Looked:
     """Read a file to its end.
 
     :raises PublicationError: lines are bad; the first ones are named.

@@ -43,7 +43,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class RecordFormat:
     """Where a file has what.
 
     :param key: field that holds a record's key; None for records without one.
@@ -58,7 +58,7 @@ class Layout:
 
     def records(self, file: IO[bytes], name: str) -> Iterator[FileRecord | BadLineError]:
         """Yield each line's record, or what is wrong with the line; lines without text are left out."""
-        lines = _Lines(file, name)
+        lines = _TextLines(file, name)
         values = self._json_values(lines) if self.format == "jsonl" else self._csv_values(lines)
         for value in values:
             if isinstance(value, BadLineError):
@@ -77,7 +77,7 @@ class Layout:
             except ValueError as error:
                 yield _bad(name, line, str(error))
 
-    def _json_values(self, lines: _Lines) -> Iterator[tuple[bytes, dict[str, Any], int] | BadLineError]:
+    def _json_values(self, lines: _TextLines) -> Iterator[tuple[bytes, dict[str, Any], int] | BadLineError]:
         for text in lines:
             if isinstance(text, BadLineError):
                 yield text
@@ -94,7 +94,7 @@ class Layout:
                 else:
                     yield _bad(lines.name, lines.number, "is no JSON object")
 
-    def _csv_values(self, lines: _Lines) -> Iterator[tuple[bytes, dict[str, Any], int] | BadLineError]:
+    def _csv_values(self, lines: _TextLines) -> Iterator[tuple[bytes, dict[str, Any], int] | BadLineError]:
         rows = csv.reader(lines.texts(), strict=True)
         heading: list[str] | None = None
         while True:
@@ -134,7 +134,7 @@ class Layout:
         return cell if _NUMBER.fullmatch(cell) else json.dumps(cell, ensure_ascii=False)
 
 
-class _Lines:
+class _TextLines:
     """The lines of a file as text, and the number of the last one."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:

@@ -6,12 +6,11 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
 import msgspec
 
-from airflow_kstreams.cli.app import COMMANDS
+from airflow_kstreams.cli.app import COMMANDS, command_module
 from airflow_kstreams.cli.json_output import ErrorDocument
 
 #: Folder of the schemas, below that of the pages.
@@ -25,8 +24,7 @@ def document_types() -> dict[str, Any]:
     """Return the type of each document by the words of the command that prints it."""
     found: dict[str, Any] = {_ERROR: ErrorDocument}
     for name in COMMANDS:
-        module = import_module(f"airflow_kstreams.cli.commands.{name.replace('-', '_')}")
-        found |= getattr(module, "DOCUMENTS", {})
+        found |= getattr(command_module(name), "DOCUMENTS", {})
     return found
 
 

@@ -16,7 +16,7 @@ MOST_MODULES = 16
 #: A file name may stand in several places where it plays the same part in each: implementations of a port.
 PORTS = {"admin", "clock", "cluster", "reader", "writer"}
 #: A command, or an Airflow operator, may be called as what it runs.
-COMMANDS = {"cli/commands", "operators"}
+COMMANDS = {"cli/commands", "cli/commands/first_steps", "operators"}
 #: What a module does is said by a sentence, not by a clause.
 CLAUSES = ("What ", "Which ", "How ", "Where ", "Whether ", "Who ", "Whose ", "When ")
 

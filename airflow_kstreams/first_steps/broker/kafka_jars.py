@@ -143,8 +143,7 @@ def _ivy() -> Path:
         for jar in Path(folder, "jars").glob("ivy-*.jar"):
             return jar
     raise ConfigError(
-        "pyspark is here without its jars, and Ivy is one of them",
-        fix="pip install --force-reinstall --no-deps pyspark",
+        "pyspark is here without its jars, and Ivy is one of them: install the package pyspark anew"
     )
 
 

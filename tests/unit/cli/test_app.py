@@ -79,7 +79,7 @@ def test_command_has_a_help_text_when_it_is_listed(command: str) -> None:
 
 
 def test_every_file_of_a_command_is_listed() -> None:
-    files = {path.stem.replace("_", "-") for path in Path(commands.__file__).parent.glob("[!_]*.py")}
+    files = {path.stem.replace("_", "-") for path in Path(commands.__file__).parent.rglob("[!_]*.py")}
     assert files == {*COMMANDS}
 
 

@@ -34,7 +34,7 @@ def test_defaults_are_taken_and_said_when_there_is_no_terminal(tmp_path: Path) -
 def test_questions_are_asked_again_when_an_answer_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_kstreams.cli.commands.init._can_ask", lambda: True)
+    monkeypatch.setattr("airflow_kstreams.cli.commands.first_steps.init._can_ask", lambda: True)
     answers = ["flight", "flights", "fl ights", "fl", "localhost", "k:9092", "* *", "0 6 * * *"]
 
     result = CliRunner().invoke(app, ["init", str(tmp_path)], input="".join(f"{line}\n" for line in answers))

@@ -15,7 +15,7 @@ from airflow_kstreams.first_steps.publication import (
     publish,
     warning_of_dates,
 )
-from airflow_kstreams.first_steps.record_file import BadLineError, FileRecord, Format, Layout
+from airflow_kstreams.first_steps.record_file import BadLineError, FileRecord, Format, RecordFormat
 from airflow_kstreams.streams.ports import TopicSpec
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 
@@ -24,7 +24,7 @@ NOON_MS = 1_767_614_400_000  # 2026-01-05 12:00 UTC
 
 def read(text: str | bytes, form: Format = "jsonl", **layout: Any) -> list[FileRecord | str]:
     data = text.encode() if isinstance(text, str) else text
-    found = Layout(format=form, **layout).records(io.BytesIO(data), "f")
+    found = RecordFormat(format=form, **layout).records(io.BytesIO(data), "f")
     return [each.cause if isinstance(each, BadLineError) else each for each in found]
 
 
@@ -105,13 +105,13 @@ def test_row_of_csv_is_named_when_it_is_bad(text: str | bytes, said: str) -> Non
 def test_nothing_is_published_and_lines_are_named_when_a_file_has_bad_ones() -> None:
     text = "".join(f'{{"n": {n}}}\n' if n % 2 else "x\n" for n in range(30))
     with pytest.raises(PublicationError) as refused:
-        look(Layout(format="jsonl"), io.BytesIO(text.encode()), "f")
+        look(RecordFormat(format="jsonl"), io.BytesIO(text.encode()), "f")
 
     assert refused.value.cause.startswith("nothing was published: f:1 is no JSON")
     assert refused.value.cause.count("f:") == 10
     assert refused.value.cause.endswith("; and 5 more")
     mended = text.replace("x\n", "\n").encode()
-    assert look(Layout(format="jsonl"), io.BytesIO(mended), "f").records == 15
+    assert look(RecordFormat(format="jsonl"), io.BytesIO(mended), "f").records == 15
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def kafka() -> InMemoryKafka:
 
 
 def sent(kafka: InMemoryKafka, text: str, **layout: Any) -> int:
-    records = Layout(format="jsonl", **layout).records(io.BytesIO(text.encode()), "stdin")
+    records = RecordFormat(format="jsonl", **layout).records(io.BytesIO(text.encode()), "stdin")
     return publish(kafka, "t", records)
 
 

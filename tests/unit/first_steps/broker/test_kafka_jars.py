@@ -120,3 +120,18 @@ def test_fetched_jars_are_refused_when_they_have_changed_since(
     monkeypatch.setattr(kafka_jars, "fetch", lambda _ivy, folder, *_, **__: fetched.append(folder))
     kafka_jars.kafka_jars(environment, "java")
     assert fetched == [folder]
+
+
+@pytest.mark.remedy("kafka_jars._alone")
+def test_another_cache_is_asked_for_when_it_cannot_be_made(
+    jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (jars.parent / "cache").write_text("a file")
+    fetching = Fetching(jars, monkeypatch, RIGHT)
+    with pytest.raises(ConfigError, match="cannot keep jars in") as refused:
+        fetching()
+    assert "XDG_CACHE_HOME" in refused.value.fix
+
+    fetching.folder = jars.parent / "another" / "libs-1"
+    fetching()
+    assert fetching.folder.is_dir()

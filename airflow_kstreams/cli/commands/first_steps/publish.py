@@ -24,9 +24,6 @@ def publish(  # noqa: PLR0913 - every parameter is an option
         typer.Argument(
             metavar="FILE",
             help="JSON, one object a line, or CSV with a heading (FILE.csv); - for stdin.",
-            exists=True,
-            dir_okay=False,
-            allow_dash=True,
         ),
     ],
     connection: Connection,
@@ -61,9 +58,9 @@ def publish(  # noqa: PLR0913 - every parameter is an option
     counted.
     """
     from airflow_kstreams.first_steps import publication
-    from airflow_kstreams.first_steps.record_file import Layout
+    from airflow_kstreams.first_steps.record_file import RecordFormat
 
-    layout = Layout(
+    layout = RecordFormat(
         format=form or ("csv" if file.suffix.lower() == ".csv" else "jsonl"),
         key=key,
         time=time,
@@ -73,7 +70,7 @@ def publish(  # noqa: PLR0913 - every parameter is an option
     name = "stdin" if is_piped else str(file)
     oldest_ms, total = None, None
     if not is_piped:
-        with file.open("rb") as lines:
+        with _opened(file, is_piped) as lines:
             found = publication.look(layout, lines, name)
         oldest_ms, total = found.oldest_ms, found.records
     cluster = connection.cluster(in_child=False)
@@ -96,7 +93,11 @@ def _opened(file: Path, is_piped: bool) -> Iterator[IO[bytes]]:
     if is_piped:
         yield sys.stdin.buffer
         return
-    with file.open("rb") as lines:
+    try:
+        lines = file.open("rb")
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
+    with lines:
         yield lines
 
 
