@@ -241,7 +241,13 @@ class LocalBroker:
             # A pid is reused sooner or later; only a process that was started on our file is ours.
             ours = str(self._properties_file) in process.cmdline()
             return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
-        except (FileNotFoundError, ValueError, psutil.NoSuchProcess, psutil.ZombieProcess):
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+            ValueError,
+            psutil.NoSuchProcess,
+            psutil.ZombieProcess,
+        ):
             return None
 
     def _make_folder(self) -> None:
