@@ -19,7 +19,6 @@ largest of one task.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport, metrics_in_all
 from airflow_kstreams.streams.figures.call_figures import (
@@ -159,9 +158,7 @@ def thread_figures(reports: Sequence[TaskReport]) -> dict[str, float | None]:
     return {name: found.get(name) for name in THREAD_UNITS}
 
 
-def call_lines(
-    reports: Sequence[TaskReport], purposes: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[str]:
+def call_lines(reports: Sequence[TaskReport], purposes: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each asynchronous node of tasks, and one for the threads and event loops that run the
     calls; none where no node makes calls.
 
@@ -426,9 +423,12 @@ def speed_text(reports: Sequence[TaskReport]) -> str:
     return ", ".join(parts)
 
 
-def task_line(report: TaskReport) -> str:
-    """Return the records, commits and speed of a task in one line."""
-    calls = "".join(f"; {line}" for line in call_lines([report]))
+def task_line(report: TaskReport, purposes: Mapping[str, str]) -> str:
+    """Return the records, commits and speed of a task in one line.
+
+    :param purposes: node -> what it does, and the user's line.
+    """
+    calls = "".join(f"; {line}" for line in call_lines([report], purposes))
     return (
         f"task {report.task_id} {report.outcome.replace('_', ' ')}: {report.records_in:,} records in, "
         f"{report.records_out:,} out, {report.records_dropped:,} dropped, {report.restored:,} restored, "

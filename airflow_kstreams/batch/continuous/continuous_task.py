@@ -120,7 +120,7 @@ class ContinuousTask:
         if report is None:  # between two attempts: there is nothing to commit
             report = TaskReport(task_id=str(self._task_id), attempts=self._attempts.number)
         report = msgspec.structs.replace(report, outcome="stopped")
-        log.info("%s", task_line(report))
+        log.info("%s", task_line(report, self._setup.topology.purposes))
         return report
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ class TaskRunner:
             report = retrying(self._attempt)
         except TaskFencedError as error:
             report = self._done_by_another(error)
-        log.info("%s", task_line(report))
+        log.info("%s", task_line(report, self._setup.topology.purposes))
         return report
 
     def _attempt(self) -> TaskReport:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from typing import Annotated
 
+import msgspec
 import typer
 
+from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import Connection, DryRun, connecting, named_values, say
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.commands import create_topics_command
@@ -21,6 +23,33 @@ Configs = Annotated[
         "--config", metavar="NAME=VALUE", help="A setting of the topics, by Kafka's name; repeatable."
     ),
 ]
+
+
+class TopicChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that was named, and what became of it.
+
+    :param topic: the topic.
+    :param what: created, set, deleted, or why it stays as it is.
+    :param changed: whether it was changed, or would be.
+    """
+
+    topic: str
+    what: str
+    changed: bool
+
+
+class TopicsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of topics.
+
+    :param dry_run: whether nothing was done.
+    :param topics: the topics.
+    """
+
+    dry_run: bool
+    topics: Sequence[TopicChange]
+
+
+DOCUMENTS = dict.fromkeys(("topics create", "topics set", "topics delete"), TopicsDocument)
 
 topics = typer.Typer(
     help="Create topics, change their settings, or delete them.",
@@ -38,6 +67,7 @@ def create(
     connection: Connection,
     config: Configs = None,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Create topics. A topic that exists stays as it is.
 
@@ -49,11 +79,15 @@ def create(
         new = [TopicSpec(name=name, partitions=partitions, configs=configs) for name in names]
         if not dry_run:
             admin.create_topics([topic for topic in new if topic.name not in found])
-    for name in names:
-        if name in found:
-            say(f"{name}: stays as it is, with {found[name].partitions} partitions")
-        else:
-            say(f"{name}: {_done('created', dry_run)}, with {partitions} partitions")
+    changes = [
+        TopicChange(
+            topic=name, what=f"stays as it is, with {found[name].partitions} partitions", changed=False
+        )
+        if name in found
+        else TopicChange(topic=name, what=f"created, with {partitions} partitions", changed=True)
+        for name in names
+    ]
+    _tell(changes, dry_run=dry_run, as_json=as_json)
 
 
 @topics.command("set")
@@ -67,6 +101,7 @@ def set_(
     ] = None,
     config: Configs = None,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Change settings of topics, or give them more partitions; what is not named stays.
 
@@ -85,13 +120,14 @@ def set_(
                 admin.alter_topic(name, configs)
             if partitions is not None:
                 admin.create_partitions(name, partitions)
-    for name in names:
-        say(f"{name}: {_done('set', dry_run)}: {', '.join(changes)}")
+    what = f"set: {', '.join(changes)}"
+    told = [TopicChange(topic=name, what=what, changed=True) for name in names]
+    _tell(told, dry_run=dry_run, as_json=as_json)
 
 
 @topics.command("delete")
 @connecting
-def delete(names: Topics, connection: Connection, dry_run: DryRun = False) -> None:
+def delete(names: Topics, connection: Connection, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Delete topics with all that is in them. A topic that does not exist is fine.
 
     A name with * stands for all topics that match it: look with --dry-run first.
@@ -105,15 +141,19 @@ def delete(names: Topics, connection: Connection, dry_run: DryRun = False) -> No
         gone = sorted(set().union(*found.values()))
         if not dry_run:
             admin.delete_topics(gone)
-    for topic in gone:
-        say(f"{topic}: {_done('deleted', dry_run)}")
-    for name in names:
-        if not found[name]:
-            say(f"{name}: does not exist")
+    changes = [TopicChange(topic=topic, what="deleted", changed=True) for topic in gone]
+    changes += [
+        TopicChange(topic=name, what="does not exist", changed=False) for name in names if not found[name]
+    ]
+    _tell(changes, dry_run=dry_run, as_json=as_json)
 
 
-def _done(what: str, dry_run: bool) -> str:
-    return f"would be {what}" if dry_run else what
+def _tell(changes: Sequence[TopicChange], *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(TopicsDocument(dry_run=dry_run, topics=changes))
+        return
+    for change in changes:
+        say(f"{change.topic}: {'would be ' if dry_run and change.changed else ''}{change.what}")
 
 
 def _refuse_missing(names: Collection[str], found: Collection[str]) -> None:

@@ -111,8 +111,7 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
     if settings.continuous:
         reports = driver.run_continuously()
         first = f"continuous run {spec.run_id} stopped: {len(reports)} tasks"
-        purposes = topology.plan(spec.application_id).purposes
-        return "\n".join([first, *(f"  {line}" for line in speed_lines(reports, purposes))])
+        return "\n".join([first, *(f"  {line}" for line in speed_lines(reports, topology.purposes))])
     summary = driver.run()
     if summary is None:
         return ""

@@ -250,6 +250,8 @@ class NodeContext(Protocol):
     task_id: str
     #: Name of the node being bound.
     node: str
+    #: What it does, and the user's line that made it.
+    purpose: str
     #: Name of a table's node -> the table; complete when nodes are opened.
     tables: dict[str, TableView]
 

@@ -20,7 +20,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.figures.record_counts import Counters, Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.components import TableChanges
-from airflow_kstreams.streams.graph.nodes import ProcessorNode
+from airflow_kstreams.streams.graph.nodes import ProcessorNode, purpose_of
 from airflow_kstreams.streams.graph.services import (
     Forward,
     LoopCode,
@@ -83,6 +83,7 @@ class BoundNodeContext:
     def __init__(self, owner: NodeOwner, node: ProcessorNode) -> None:
         self.task_id = owner.task_id
         self.node = node.name
+        self.purpose = purpose_of(node)
         self.record_context = owner.record_context
         self._owner = owner
         self._operator = node.operator

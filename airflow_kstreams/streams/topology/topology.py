@@ -172,6 +172,11 @@ class Topology:
             canonical["partition_grouper"] = self._own_grouper
         return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
 
+    @property
+    def purposes(self) -> dict[str, str]:
+        """Node -> what it does, and the user's line that made it; no part of the hash."""
+        return {node.name: purpose_of(node) for node in self.nodes}
+
     def plan(self, application_id: str) -> TopologyPlan:
         """Reduce the topology to plain data under the application's real topic names.
 
@@ -200,7 +205,7 @@ class Topology:
             partition_grouper=self._own_grouper,
             gives_up=any(map(_gives_up, self.nodes)),
             fed_by=fed_by(self, application_id),
-            purposes={node.name: purpose_of(node) for node in self.nodes},
+            purposes=self.purposes,
             patterns={
                 pattern_topic(node.pattern): tuple(
                     topic for topic in node.topics if pattern_of(topic) is None

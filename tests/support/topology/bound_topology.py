@@ -49,6 +49,7 @@ class NodeServices:
     node: str
     connected: tuple[str, ...]
     task_id: str = "0_0"
+    purpose: str = "a node"
 
     @property
     def tables(self) -> dict[str, TableView]:

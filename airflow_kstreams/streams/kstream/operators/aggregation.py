@@ -224,10 +224,11 @@ def nothing_kept(context: NodeContext, kind: str) -> Callable[[], None]:
         if not said:
             said = True
             log.warning(
-                "task %s: node %r gave None %s, so it keeps nothing of the record; a function that changes "
-                "its aggregate in place must return it",
+                "task %s: node %r (%s) gave None %s, so it keeps nothing of the record; a function that "
+                "changes its aggregate in place must return it",
                 context.task_id,
                 context.node,
+                context.purpose,
                 what,
             )
 

@@ -88,7 +88,7 @@ def test_nothing_is_made_up_when_nothing_was_processed() -> None:
 
 
 def test_one_line_says_it_all() -> None:
-    assert task_line(report("0_3", seconds=0.0001, lag=5)) == (
+    assert task_line(report("0_3", seconds=0.0001, lag=5), {}) == (
         "task 0_3 done: 100 records in, 90 out, 10 dropped, 50 restored, 2 commits, process-rate 25.0/s, "
         "process-latency p50 0.5 µs, p99 0.5 µs, commit-latency avg 20.0 ms, max 30.0 ms, "
         "restore-rate 100/s, records-lag 5"

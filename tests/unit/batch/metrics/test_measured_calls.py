@@ -23,6 +23,9 @@ from tests.support.kafka.in_process import Application
 
 pytestmark = pytest.mark.promise("calls-are-measured")
 
+#: What follows the name of the node of these tests.
+_PURPOSE = r" \(map values async at test_measured_calls\.py:\d+\)"
+
 CALL_SECONDS = 0.01
 
 
@@ -254,7 +257,7 @@ def test_run_says_it_when_it_is_finished_and_status_while_it_goes_on(
     )
     of_threads = "records-waiting avg 3.0, max 4"
     (line,) = [message for message in caplog.messages if message.startswith("task 0_0 done")]
-    assert line.endswith(f"; {of_node}; {of_threads}")
+    assert re.sub(_PURPOSE, "", line).endswith(f"; {of_node}; {of_threads}")
 
     assert app.on is not None
     (seen,) = read_status(app.on, "app", clock=app.clock).tasks
@@ -262,9 +265,7 @@ def test_run_says_it_when_it_is_finished_and_status_while_it_goes_on(
     summary = app.finish("r")
     lines = finished_text(summary).splitlines()
     (said,) = [line for line in lines if line.startswith("  subtopology 0, node ask (")]
-    assert re.sub(r" \(map values async at test_measured_calls\.py:\d+\)", "", said) == (
-        f"  subtopology 0, {of_node}"
-    )
+    assert re.sub(_PURPOSE, "", said) == (f"  subtopology 0, {of_node}")
     assert f"  subtopology 0, {of_threads}" in lines
     assert [task.metrics is not None and task.metrics.calls is not None for task in summary.tasks] == [True]
 
