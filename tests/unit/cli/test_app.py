@@ -91,6 +91,7 @@ def test_entry_point_is_the_command_when_installed() -> None:
     assert point.load() is main
 
 
+@pytest.mark.promise("json-fits-its-schema")
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -100,3 +100,13 @@ def test_extra_is_named_when_airflow_is_not_installed(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "airflow", None)
     with pytest.raises(MissingExtraError, match=r"--airflow-conn needs airflow, which is not installed"):
         airflow_connection.read_airflow_connection("conn")
+
+
+@pytest.mark.promise("no-broker-is-said")
+def test_commands_wait_for_the_first_answer_no_longer_than_eight_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, object] = {}
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda _, **named: given.update(named))
+    Connection(bootstrap_server="k:1").cluster()
+    assert given["connect_ms"] == shared_options.CONNECT_MS == 8_000

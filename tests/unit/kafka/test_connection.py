@@ -281,3 +281,21 @@ def test_committed_offsets_are_asked_for_no_longer_than_is_left(
     with pytest.raises(KafkaClientError, match="broker unreachable at broker:9092"):
         reader.committed([AT])
     assert client.asked == pytest.approx([1, 1.9])
+
+
+@pytest.mark.promise("no-broker-is-said")
+def test_first_contact_has_a_bound_of_its_own() -> None:
+    clock = ManualClock()
+    time = RequestTime(
+        "broker:9092",
+        request_ms=30_000,
+        look_ms=40_000,
+        connect_ms=8_000,
+        monotonic=clock.monotonic_seconds,
+    )
+    assert (time.to_connect(), time.left()) == (8, 30)
+    assert RequestTime.from_list("broker:9092", time.to_list())._connect_ms == 8_000
+    clock.sleep(35)
+    assert time.to_connect() == 5, "no more than what is left of the look"
+    assert RequestTime("broker:9092", request_ms=4_000, connect_ms=8_000).to_connect() == 4
+    assert RequestTime("broker:9092", request_ms=30_000).to_connect() == 30
