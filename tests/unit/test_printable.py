@@ -39,6 +39,8 @@ _WRITERS = {
         "cli/shared_options.py:say",
         "cli/commands/describe.py:describe",
         "cli/app.py:_print_version",
+        # HTML, each text of which is printable.
+        "cli/commands/runs.py:runs",
         "cli/app.py:_say",
         # JSON in ASCII.
         "cli/json_output.py:print_json",

@@ -130,6 +130,8 @@ def test_runs_are_compared(shop: Application) -> None:
 
 def test_page_of_a_run_loads_nothing_and_holds_no_markup_of_others(shop: Application, tmp_path: Path) -> None:
     shop.run("<script>alert(1)</script>")
+    shop.run("moves \x1b[2J the cursor")
+    assert all(map(str.isprintable, look("runs", "--html", "moves \x1b[2J the cursor").stdout.splitlines()))
     file = tmp_path / "run.html"
 
     result = look("runs", "--html", "<script>alert(1)</script>", "--output", str(file))
