@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -44,8 +45,14 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     TopicSpec,
 )
+from airflow_kstreams.streams.printable import package_log
+
+log = package_log(__name__)
 
 _POLL_SECONDS = 0.02
+#: Settings of topics by which a broker refuses records for their time, and the one that they came from.
+_SIDES = frozenset({"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
+_BOTH_SIDES = "message.timestamp.difference.max.ms"
 #: Codes of requests about partitions that have no leader at the moment, or one that does not know so yet; a
 #: topic that has just been created passes through all of them.
 _LEADERLESS = frozenset(
@@ -162,10 +169,30 @@ class ClusterAdmin:
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """Create topics and wait until they are visible; existing ones are left alone.
 
+        A broker before Kafka 3.6 refuses two settings that it does not know; it has one in their place.
+
         :raises KafkaClientError: the broker refuses one, or they are not visible within the client timeout.
         """
         if not topics:
             return
+        try:
+            self._create(topics)
+        except KafkaClientError as error:
+            if error.code != "INVALID_CONFIG" or not any(topic.configs.keys() & _SIDES for topic in topics):
+                raise
+            try:
+                self._create([dataclasses.replace(topic, configs=_before_3_6(topic)) for topic in topics])
+            except KafkaClientError:
+                raise error from None
+            log.warning(
+                "The brokers at %s are older than Kafka 3.6: a delayed request of a client can leave a "
+                "transaction open for ever, behind which nothing is read (airflow-kstreams doctor)",
+                self._bootstrap,
+            )
+        names = [topic.name for topic in topics]
+        self._await(lambda: self._served(names), f"the new topics {', '.join(names)}")
+
+    def _create(self, topics: Collection[TopicSpec]) -> None:
         new = [
             NewTopic(
                 topic.name,
@@ -175,9 +202,7 @@ class ClusterAdmin:
             )
             for topic in topics
         ]
-        names = [topic.name for topic in topics]
         self._on_each("creating", Operation.CREATE, KafkaError.TOPIC_ALREADY_EXISTS, "create_topics", new)
-        self._await(lambda: self._served(names), f"the new topics {', '.join(names)}")
 
     def create_partitions(self, topic: str, count: int) -> None:
         """Give a topic more partitions and wait until they have leaders; a topic that has this
@@ -486,6 +511,13 @@ class ClusterAdmin:
                     self._bootstrap, f"waited {self._time.request_seconds:g} s for {what}", code="_TIMED_OUT"
                 )
             time.sleep(_POLL_SECONDS)
+
+
+def _before_3_6(topic: TopicSpec) -> dict[str, str]:
+    """Return a topic's settings by the names that brokers before Kafka 3.6 know."""
+    limits = [topic.configs[name] for name in sorted(_SIDES & topic.configs.keys())]
+    kept = {name: value for name, value in topic.configs.items() if name not in _SIDES}
+    return {**kept, _BOTH_SIDES: min(limits, key=int)} if limits else kept
 
 
 def _on_topic(operation: Operation, name: str) -> Permission:

@@ -78,6 +78,8 @@ _LARGEST = 2**31 - 1
 _LARGEST_MS = 2**63 - 1
 #: Sides of the broker's time on which a topic refuses records: ``message.timestamp.<side>.max.ms``.
 _SIDES = ("before", "after")
+#: Their one name before Kafka 3.6.
+_BOTH_SIDES = "message.timestamp.difference.max.ms"
 _TIMESTAMP_TYPE, _BROKERS = "message.timestamp.type", "LogAppendTime"
 
 
@@ -251,7 +253,8 @@ def _limits(configs: Mapping[str, str]) -> TopicLimits:
     max_bytes = int(configs.get(MAX_BYTES, BROKER_MAX_BYTES))
     if configs.get(_TIMESTAMP_TYPE) == _BROKERS:
         return TopicLimits(max_bytes)
-    before_ms, after_ms = (int(configs.get(_timestamp_max(side), _LARGEST_MS)) for side in _SIDES)
+    both = configs.get(_BOTH_SIDES, _LARGEST_MS)
+    before_ms, after_ms = (int(configs.get(_timestamp_max(side), both)) for side in _SIDES)
     return TopicLimits(max_bytes, before_ms, after_ms)
 
 
