@@ -88,15 +88,22 @@ def require_airflow(*modules: str, what: str, found: Callable[[str], str | None]
 def refuse_mixed_pyspark(found: Callable[[str], str | None] = version_of) -> None:
     """Refuse ``pyspark`` beside a ``pyspark-client`` of another version.
 
-    They have their files in common, and whichever was installed last has overwritten the other's.
-
     :param found: gives a distribution's version.
     :raises ConfigError: the versions differ.
     """
+    if (mixed := mixed_pyspark(found)) is not None:
+        raise mixed
+
+
+def mixed_pyspark(found: Callable[[str], str | None] = version_of) -> ConfigError | None:
+    """Return the error of ``pyspark`` beside a ``pyspark-client`` of another version, None if there is none.
+
+    They have their files in common, and whichever was installed last has overwritten the other's.
+    """
     spark, client = map(found, _SHARING)
     if spark is None or client is None or spark == client:
-        return
-    raise ConfigError(
+        return None
+    return ConfigError(
         f"pyspark {spark} and pyspark-client {client} are installed in one environment, and overwrite each "
         "other's files",
         fix="install one version of both: pip install --force-reinstall --no-deps "

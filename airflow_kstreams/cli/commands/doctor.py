@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
-from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES, ok, warning
+from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES, error, ok, warning
 from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
@@ -87,6 +87,7 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
         ),
     )
     findings += _of_client_settings(config)
+    findings += _of_releases()
     if as_json:
         print_json(DoctorDocument(application_id=application_id, findings=findings))
     else:
@@ -102,6 +103,24 @@ def _of_client_settings(config: Mapping[str, object]) -> Iterator[Finding]:
     yield from (warning(check, weakness.text, weakness.fix) for weakness in found)
     if not found:
         yield ok(check, "servers are verified, and credentials travel by TLS, where they leave this machine")
+
+
+def _of_releases() -> Iterator[Finding]:
+    from airflow_kstreams.launch.installation import installed, mixed_pyspark
+
+    check, found = "releases", list(installed())
+    beyond = [part for part in found if not part.is_proven]
+    for part in beyond:
+        yield warning(
+            check,
+            f"{part.name} {part.version} is installed, and this package is proven with {part.proven}",
+            f"install a release of {part.name} between those of a line in docs/installing.md, together with "
+            "the others of that line",
+        )
+    if (mixed := mixed_pyspark()) is not None:
+        yield error(check, mixed.cause, mixed.fix)
+    elif not beyond:
+        yield ok(check, ", ".join(f"{part.name} {part.version}" for part in found))
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding
+from airflow_kstreams.launch import installation
 from tests.support.command_line import json_of
 from tests.unit.cli.test_app import FLIGHTS, invoke
 
@@ -54,9 +55,33 @@ def test_client_settings_are_findings_when_they_weaken_a_connection(
     found = json_of(
         invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file), "--json"), "doctor"
     )
-    assert [finding["level"] for finding in found["findings"]] == ["warning"]
+    levels = [finding["level"] for finding in found["findings"] if finding["check"] == "client settings"]
+    assert levels == ["warning"]
     file.write_text("bootstrap.servers=kafka:1\nsecurity.protocol=SSL\n")
     assert (
         "what to do"
         not in invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file)).stdout
     )
+
+
+@pytest.mark.remedy("doctor._of_releases")
+def test_releases_are_findings_when_they_lie_outside_of_what_is_proven(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_other(*_: object) -> list[Finding]:
+        return []
+
+    def here(**versions: str) -> list[tuple[str, str]]:
+        monkeypatch.setattr(installation, "version_of", lambda name: versions.get(name.replace("-", "_")))
+        told = invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file), "--json")
+        found = json_of(told, "doctor")["findings"]
+        return [(one["level"], one["text"]) for one in found if one["check"] == "releases"]
+
+    monkeypatch.setattr("airflow_kstreams.cli.commands.doctor.diagnose", no_other)
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=kafka:1\n")
+    ((level, text),) = here(pyspark="4.3.0")
+    assert level == "warning"
+    assert text.startswith("pyspark 4.3.0 is installed, and this package is proven with ")
+    ((level, text),) = here(pyspark="4.2.0")
+    assert (level, text.rpartition(", ")[2]) == ("ok", "pyspark 4.2.0")

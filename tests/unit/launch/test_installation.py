@@ -17,7 +17,7 @@ def having(**versions: str) -> Callable[[str], str | None]:
     return lambda name: versions.get(name.replace("-", "_"))
 
 
-@pytest.mark.remedy("installation.refuse_mixed_pyspark")
+@pytest.mark.remedy("installation.mixed_pyspark")
 def test_session_is_refused_when_pyspark_and_its_client_are_of_two_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
