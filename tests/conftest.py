@@ -43,12 +43,12 @@ EXPECTED_FOLDERS = (
 )
 _CLIENT_SECONDS = 30.0
 _LONGEST_PAUSE_SECONDS = 0.5
-_TOPIC_CONFIG = {
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
+#: What brokers before Kafka 3.6 do by default, and have no such names for.
+_ANY_TIME = {
     "message.timestamp.before.max.ms": str(2**63 - 1),
     "message.timestamp.after.max.ms": str(2**63 - 1),
 }
+_TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 # == the session as a whole
@@ -217,7 +217,10 @@ def create_topic(kafka_admin: AdminClient, kafka: str) -> Callable[..., str]:
     """``create_topic(name, partitions=1, **configs)``: unlimited retention; dots in configs as ``_``."""
 
     def create(name: str, partitions: int = 1, **configs: str) -> str:
-        config = _TOPIC_CONFIG | {key.replace("_", "."): str(value) for key, value in configs.items()}
+        any_time = {} if embedded.knows_one_time_limit() else _ANY_TIME
+        config = (
+            _TOPIC_CONFIG | any_time | {key.replace("_", "."): str(value) for key, value in configs.items()}
+        )
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         kafka_admin.create_topics([topic])[name].result(_CLIENT_SECONDS)
         deadline = time.monotonic() + _CLIENT_SECONDS

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from airflow_kstreams.first_steps import broker
 from airflow_kstreams.first_steps.broker.jar_sums import digests, listed_name
-from airflow_kstreams.first_steps.broker.kafka_jars import fetch, working_java
+from airflow_kstreams.first_steps.broker.kafka_jars import VERSION, fetch, working_java
 from airflow_kstreams.streams.errors import KStreamsError
 
 SUMS = Path(__file__).parents[1] / "lib" / "jars.sha256"
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 def sums_of(folder: Path) -> Path:
     """Return the file that holds the sums of a folder's jars."""
-    return BROKER_SUMS if listed_name(folder).startswith("libs-") else SUMS
+    return BROKER_SUMS if listed_name(folder) == f"libs-{VERSION}" else SUMS
 
 
 def write(folder: Path, sums: Path) -> None:

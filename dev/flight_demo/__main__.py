@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import os
 import shutil
 import signal
 import sys
@@ -18,6 +19,7 @@ from rich.console import Console
 
 from airflow_kstreams.streams.errors import KStreamsError
 from dev.flight_demo import chart, data, oracle
+from dev.flight_demo.by_hand import ByHand
 from dev.flight_demo.children import Children, end_leftovers
 from dev.flight_demo.increments import DAG_ID, CarrierTable, Increments
 from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
@@ -40,7 +42,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with _only_one(), _fresh_folder():
-            return _demo(view, days)
+            return _demo(view, days, with_airflow=not options.without_airflow)
     except (AirflowError, BrokerError, PublishError, KStreamsError, KafkaException, TimeoutError) as error:
         view.console.print(f"error: {error}", style="red", highlight=False, markup=False)
         view.say(
@@ -52,22 +54,21 @@ def main(arguments: list[str]) -> int:
         return 130
 
 
-def _demo(view: View, days: int) -> int:
+def _demo(view: View, days: int, *, with_airflow: bool) -> int:
     started = time.monotonic()
     broker = Broker(port=free_port(), folder=_FOLDER / "broker", heap="1g")
     with broker, Children(_FOLDER / "logs") as children:
         view.say(f"Kafka broker on {broker.bootstrap}, started in {time.monotonic() - started:.1f} s")
         create_topics(broker.bootstrap)
-        airflow = LocalAirflow(folder=_FOLDER / "airflow", children=children, bootstrap=broker.bootstrap)
-        with view.console.status("starting Airflow: scheduler, DAG processor, triggerer, API server"):
-            before = time.monotonic()
-            airflow.start()
-            for dag_id in (DAG_ID, _REPORT_DAG_ID):
-                airflow.unpause(dag_id)
-        view.say(f"Airflow on {airflow.url}, started in {time.monotonic() - before:.1f} s")
-        increments = Increments(bootstrap=broker.bootstrap, airflow=airflow, view=view)
+        if with_airflow:
+            runner: LocalAirflow | ByHand = _started_airflow(view, children, broker.bootstrap)
+        else:
+            runner = ByHand(children=children, bootstrap=broker.bootstrap, environment=dict(os.environ))
+            view.say("without Airflow: each run starts spark_apps/flight_delays.py")
+        increments = Increments(bootstrap=broker.bootstrap, airflow=runner, view=view)
         tables = _three_increments(view, increments, days)
-        _nothing_new(view, increments)
+        if with_airflow:
+            _nothing_new(view, increments)
         view.heading("Check against the data set itself")
         verdict = oracle.judge(broker.bootstrap, days)
         view.verdict(verdict)
@@ -78,20 +79,33 @@ def _demo(view: View, days: int) -> int:
     return 1 if verdict.differences else 0
 
 
+def _started_airflow(view: View, children: Children, bootstrap: str) -> LocalAirflow:
+    airflow = LocalAirflow(folder=_FOLDER / "airflow", children=children, bootstrap=bootstrap)
+    with view.console.status("starting Airflow: scheduler, DAG processor, triggerer, API server"):
+        before = time.monotonic()
+        airflow.start()
+        for dag_id in (DAG_ID, _REPORT_DAG_ID):
+            airflow.unpause(dag_id)
+    view.say(f"Airflow on {airflow.url}, started in {time.monotonic() - before:.1f} s")
+    return airflow
+
+
 def _three_increments(view: View, increments: Increments, days: int) -> list[tuple[str, CarrierTable]]:
     tables = []
+    airflow = increments.airflow
     for number, stretch in enumerate(data.stretches(days), start=1):
         run_id = f"increment-{number}"
         view.heading(f"Increment {number}: {stretch}")
         increments.publish(stretch)
-        if number == 3:
+        if number == 3 and isinstance(airflow, LocalAirflow):
             # Started first, so that its sensor really has something to wait for.
-            increments.airflow.trigger(_REPORT_DAG_ID, "report-3", {"run_id": run_id})
+            airflow.trigger(_REPORT_DAG_ID, "report-3", {"run_id": run_id})
         increments.run(run_id)
         table = increments.carriers()
         view.carriers(f"carrier-delays after {run_id}", table)
         tables.append((stretch.last_day, table))
-    _report(view, increments.airflow)
+    if isinstance(airflow, LocalAirflow):
+        _report(view, airflow)
     return tables
 
 
@@ -164,6 +178,9 @@ def _parser() -> argparse.ArgumentParser:
         help="publish the first N days of 2013 (default 90: a quarter of a year)",
     )
     amount.add_argument("--all", action="store_true", help="publish the whole year: 336,776 flights")
+    parser.add_argument(
+        "--without-airflow", action="store_true", help="start the application file itself for each increment"
+    )
     return parser
 
 

@@ -72,6 +72,10 @@ class Children:
         """Return the name of a process that has ended although nobody asked it to."""
         return next((name for name, process in self._running.items() if process.poll() is not None), None)
 
+    def exit_code(self, name: str) -> int | None:
+        """Return the exit code of a process, None while it runs."""
+        return self._running[name].poll()
+
     def last_words(self) -> str:
         """Return the last line that each process has written."""
         said = []

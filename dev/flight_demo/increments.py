@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from dev.flight_demo.by_hand import ByHand
 from dev.flight_demo.data import Stretch, records
 from dev.flight_demo.kafka_look import KafkaLook
 from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
@@ -35,12 +36,12 @@ class Increments:
     """Runs increments of the demo.
 
     :param bootstrap: of the broker.
-    :param airflow: a healthy Airflow with the DAG unpaused.
+    :param airflow: a healthy Airflow with the DAG unpaused, or what runs the application file by hand.
     :param view: shows what happens.
     """
 
     bootstrap: str
-    airflow: LocalAirflow
+    airflow: LocalAirflow | ByHand
     view: View
 
     def publish(self, stretch: Stretch) -> None:
@@ -63,7 +64,10 @@ class Increments:
         """
         look = KafkaLook(self.bootstrap)
         before = set(self._ledger())
-        self.airflow.trigger(DAG_ID, run_id)
+        if isinstance(self.airflow, ByHand):
+            self.airflow.trigger(APPLICATION_ID, run_id)
+        else:
+            self.airflow.trigger(DAG_ID, run_id)
         self._wait_for(run_id, look)
         runs = self._ledger()
         if run_id not in runs:
@@ -71,7 +75,7 @@ class Increments:
         # On the full hour the schedule itself may have got a run in between; what it did belongs here, too.
         for other in (run for name, run in runs.items() if name not in before and name != run_id):
             self.view.run(other, {}, {})
-        seconds = self.airflow.execute_seconds(run_id)
+        seconds = {} if isinstance(self.airflow, ByHand) else self.airflow.execute_seconds(run_id)
         self.view.run(runs[run_id], look.last_values(f"{APPLICATION_ID}-metadata"), seconds)
         return runs[run_id], sum(seconds.values())
 
@@ -89,18 +93,28 @@ class Increments:
         deadline = time.monotonic() + _RUN_SECONDS
         with self.view.progress() as progress:
             bars = _CommittedBars(progress, look)
-            while (state := self.airflow.run_state(DAG_ID, run_id)) in ("queued", "running"):
+            while (state := self._state(run_id)) in ("queued", "running"):
                 if time.monotonic() > deadline:
                     raise AirflowError(f"dag run {run_id} did not end within {_RUN_SECONDS:.0f} s")
                 bars.update()
                 time.sleep(_POLL_SECONDS)
             bars.update()
         if state != "success":
-            for line in self.airflow.log_tail(DAG_ID, run_id):
+            for line in self._log_tail(run_id):
                 self.view.console.print(f"  {line}", highlight=False, markup=False)
             raise AirflowError(
                 f"dag run {run_id} ended as {state}; the end of its failed task's log is above"
             )
+
+    def _state(self, run_id: str) -> str:
+        if isinstance(self.airflow, ByHand):
+            return self.airflow.run_state(run_id)
+        return self.airflow.run_state(DAG_ID, run_id)
+
+    def _log_tail(self, run_id: str) -> list[str]:
+        if isinstance(self.airflow, ByHand):
+            return self.airflow.log_tail(run_id)
+        return self.airflow.log_tail(DAG_ID, run_id)
 
 
 class _CommittedBars:

@@ -6,7 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 venv="$root/.venv"
 python="$venv/bin/python"
 setup_dir="$root/.setup"
-kafka_version=4.2.1
+kafka_version=${KSTREAMS_DEV_KAFKA_VERSION:-4.2.1}
 kafka_streams_version=4.3.0
 kafka_libs="$root/.kafka/libs-$kafka_version"
 kafka_streams_libs="$root/.kafka/streams-$kafka_streams_version"
@@ -60,7 +60,8 @@ export KSTREAMS_DEV_SPARK_KAFKA_LIBS="$spark_kafka_libs" KSTREAMS_DEV_ROCKSDB_LI
 export KSTREAMS_DEV_PARALLEL_CONSUMER_LIBS="$parallel_consumer_libs"
 # A spark-submit or a Hadoop of the machine must not shadow the pinned one; and spark-submit itself finds its home
 # by a command in which it quotes no path.
-export SPARK_HOME="$venv/lib/python3.11/site-packages/pyspark"
+SPARK_HOME=$(compgen -G "$venv/lib/python3.*/site-packages/pyspark" || printf %s "$venv/lib/python3.11/site-packages/pyspark")
+export SPARK_HOME
 unset SPARK_CONF_DIR HADOOP_CONF_DIR
 
 export AIRFLOW_HOME="${KSTREAMS_DEV_AIRFLOW_HOME:-$root/.airflow}"

@@ -179,6 +179,12 @@ def libraries_version(folder: Path) -> str:
     return folder.name.rpartition("-")[2]
 
 
+def knows_one_time_limit() -> bool:
+    """Tell whether the broker is older than Kafka 3.6, which has two settings for the times of records."""
+    numbers = libraries_version(kafka_libraries()).split(".")[:2]
+    return tuple(map(int, numbers)) < (3, 6)
+
+
 def _libraries(variable: str, prefix: str, setup: str = "dev/setup") -> Path:
     named = os.environ.get(variable)
     found = sorted((Path(__file__).parents[2] / ".kafka").glob(f"{prefix}-*"))

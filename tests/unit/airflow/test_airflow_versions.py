@@ -54,7 +54,7 @@ def test_settings_are_those_of_the_core_when_the_sdk_has_none(monkeypatch: pytes
 def test_timetable_is_that_of_the_core_when_the_sdk_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     core = stand_in("interval", CronDataIntervalTimetable=lambda cron, timezone: (cron, timezone))
     monkeypatch.setitem(sys.modules, "airflow.sdk", stand_in("airflow.sdk"))
-    monkeypatch.setattr("airflow.timetables.interval", core)
+    monkeypatch.setattr("airflow.timetables.interval", core, raising=False)
 
     assert airflow_versions.cron_intervals("@hourly", "UTC") == ("@hourly", "UTC")
 

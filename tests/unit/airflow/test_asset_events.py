@@ -26,6 +26,16 @@ pytestmark = pytest.mark.promise("assets-after-the-marker")
 TOTALS = Asset("totals")
 
 
+class Events:
+    """As Airflow's, which asks for an asset's names: no release before 3.3 can hash an asset."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Any] = defaultdict(lambda: SimpleNamespace(extra={}))
+
+    def __getitem__(self, asset: Asset) -> Any:
+        return self._of[asset.name]
+
+
 class Scene:
     """An application on an in-memory Kafka, and operators that Airflow executes for one run of it."""
 
@@ -34,7 +44,7 @@ class Scene:
 
     def execute(self, operator: BaseOperator) -> tuple[list[Any], dict[str, Any]]:
         """Execute an operator; return the outlets that Airflow updates, and the extra of the event."""
-        events: Any = defaultdict(lambda: SimpleNamespace(extra={}))
+        events = Events()
         instance = SimpleNamespace(dag_id="d", task_id="t", try_number=1, map_index=-1)
         dag_run = SimpleNamespace(
             run_id="r", clear_number=0, data_interval_start=None, data_interval_end=None

@@ -11,10 +11,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from airflow.sdk import Asset, BaseOperator, Context, CronDataIntervalTimetable
-from airflow.serialization.serialized_objects import DagSerialization
+from airflow.sdk import Asset, BaseOperator, Context
 
-from airflow_kstreams.hooks.airflow_versions import AirflowFailException, AirflowSkipException
+from airflow_kstreams.hooks.airflow_versions import (
+    AirflowFailException,
+    AirflowSkipException,
+    cron_intervals,
+)
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.backfill import BackfillOperator
@@ -32,6 +35,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.airflow.serialized_dags import DagSerialization
 from tests.support.airflow.task_log import said
 from tests.support.kafka.in_process import Application
 
@@ -163,7 +167,7 @@ def test_dag_for_backfills_runs_one_interval_after_the_other() -> None:
         per_subtopology=[0, 1],
         dag_arguments={"tags": ["kafka"], "default_args": {"retries": 5}},
     )
-    assert isinstance(dag.timetable, CronDataIntervalTimetable)
+    assert isinstance(dag.timetable, type(cron_intervals("@hourly", "UTC")))
     assert (dag.max_active_runs, dag.catchup, dag.tags) == (1, False, {"kafka"})
     for task in dag.tasks:
         assert (task.depends_on_past, task.wait_for_downstream, task.retries) == (True, True, 5)

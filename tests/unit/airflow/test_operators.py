@@ -15,7 +15,6 @@ from typing import Any, cast
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseOperator, Context
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_kstreams import operators
 from airflow_kstreams.batch.clock import SystemClock
@@ -46,6 +45,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.windows import TumblingWindow
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.airflow.serialized_dags import DagSerialization
 from tests.support.airflow.task_log import said, unbroken
 from tests.support.kafka.reset_scene import APP, ResetScene, counting
 from tests.support.kafka.waiting import WaitingClock

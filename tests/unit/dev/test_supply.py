@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from dev.commands import jar_checksums
+from dev.installations.corners import CORNERS
 from dev.reference_pages.licenses_page import PackageLicense, package_licenses
 from tests.support.airflow.python_environment import ROOT
 
@@ -51,15 +52,15 @@ def test_sums_are_those_of_the_folder_when_they_are_written_anew(folder: str, tm
 
 
 def test_every_folder_of_jars_that_setup_fetches_has_sums() -> None:
-    """The folders are those of dev/lib/env.sh; some are fetched by benchmarks alone."""
+    """Those of dev/lib/env.sh, of which benchmarks alone fetch some, and of the brokers of dev/matrix."""
     env = (ROOT / "dev" / "lib" / "env.sh").read_text(encoding="utf-8")
-    versions = dict(re.findall(r"^(\w+_version)=(\S+)$", env, re.MULTILINE))
+    versions = dict(re.findall(r"^(\w+_version)=(?:\$\{\w+:-)?([\w.]+)\}?$", env, re.MULTILINE))
     folders = {
         f"{prefix}-{versions[version]}"
         for prefix, version in re.findall(r"\.kafka/([\w-]+)-\$(\w+_version)", env)
     }
     assert len(folders) == 5
-    for folder in folders:
+    for folder in folders | {f"libs-{corner.broker}" for corner in CORNERS}:
         sums = jar_checksums.sums_of(Path(folder)).read_text()
         assert f"  {folder}/" in sums, folder
 

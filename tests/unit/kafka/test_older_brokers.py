@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.cimpl import NewTopic
 
 from airflow_kstreams.batch.protocol.topics import PROTOCOL, REPARTITION
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, TopicSpec
+
+if TYPE_CHECKING:
+    from confluent_kafka.cimpl import NewTopic
 
 _SIDES = {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}
 
@@ -35,10 +37,10 @@ def broker_of(
 
         def ask(what: str, method: str, request: Sequence[NewTopic], **_: Any) -> dict[str, Future[Any]]:
             assert method == "create_topics"
-            asked.append({topic.topic: dict(topic.config) for topic in request})
+            asked.append({topic.topic: dict(topic.config or {}) for topic in request})
             answers: dict[str, Future[Any]] = {topic.topic: Future() for topic in request}
             for topic in request:
-                names = [name for name in topic.config if name in unknown]
+                names = [name for name in topic.config or () if name in unknown]
                 if names:
                     error = KafkaError(KafkaError.INVALID_CONFIG, f"Unknown topic config name: {names[0]}")
                     answers[topic.topic].set_exception(KafkaException(error))

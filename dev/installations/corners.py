@@ -1,0 +1,125 @@
+"""The corners of the table of supported releases (``docs/installing.md``): what each installs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+#: What the table has in the place of a release that a corner does without.
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corner:
+    """An installation, whole: Airflow, pyspark with its client, a broker, Python.
+
+    :param name: by which ``dev/matrix`` runs it.
+    :param airflow: release of Airflow; empty for the command line alone.
+    :param pyspark: release of pyspark, and of pyspark-client if ``client``.
+    :param client: whether pyspark-client is installed beside it.
+    :param broker: release of Kafka.
+    :param python: its first two numbers.
+    :param lowest: whether every direct requirement is the oldest that ``pyproject.toml`` allows.
+    :param left_out: files below ``tests/`` that do not run there -> the reason.
+    """
+
+    name: str
+    airflow: str
+    pyspark: str
+    client: bool = True
+    broker: str
+    python: str
+    lowest: bool = False
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The extras of this package that it installs: all that belong together."""
+        common = ("otel", "rocksdb", "schema-registry")
+        return (*common, "airflow", "kafka-ui", "spark") if self.airflow else (*common, "spark35")
+
+    @property
+    def shares_streams(self) -> bool:
+        """Whether its Airflow has the shared streams that ``FinishedRunsTrigger`` needs."""
+        return self.airflow.startswith("3.3.")
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """Requirements that say the releases."""
+        if self.lowest:
+            return ()
+        spark = [f"pyspark=={self.pyspark}", *([f"pyspark-client=={self.pyspark}"] if self.client else [])]
+        return (*([f"apache-airflow=={self.airflow}"] if self.airflow else []), *spark)
+
+    @property
+    def row(self) -> str:
+        """Its line of the table."""
+        spark = f"{self.pyspark}{'' if self.client else ', no Connect'}"
+        cells = (f"`{self.name}`", self.airflow or NONE, spark, self.broker, self.python)
+        return "| " + " | ".join(cells) + " |"
+
+
+_NO_SHARED_STREAMS = {
+    "unit/airflow/test_finished_runs.py": "FinishedRunsTrigger needs Airflow 3.3",
+    "unit/airflow/test_provider_info.py": "imports FinishedRunsTrigger, which needs Airflow 3.3",
+}
+
+CORNERS = (
+    Corner(
+        name="airflow-3.1",
+        airflow="3.1.8",
+        pyspark="4.0.4",
+        broker="3.9.2",
+        python="3.12",
+        left_out={
+            **_NO_SHARED_STREAMS,
+            "unit/airflow/test_metrics_settings.py": "compares with a function that Airflow has from 3.2 on",
+        },
+    ),
+    Corner(
+        name="airflow-3.2",
+        airflow="3.2.2",
+        pyspark="4.1.3",
+        broker="4.0.2",
+        python="3.13",
+        left_out=_NO_SHARED_STREAMS,
+    ),
+    Corner(name="airflow-3.3", airflow="3.3.2", pyspark="4.2.0", broker="4.4.0", python="3.11"),
+    Corner(
+        name="spark-3.5",
+        airflow="",
+        pyspark="3.5.9",
+        client=False,
+        broker="3.3.2",
+        python="3.11",
+        left_out={"unit/airflow": "no Airflow"},
+    ),
+    Corner(
+        name="oldest",
+        airflow="3.1.8",
+        pyspark="4.0.4",
+        broker="3.9.2",
+        python="3.11",
+        lowest=True,
+        left_out={
+            **_NO_SHARED_STREAMS,
+            "unit/airflow/test_metrics_settings.py": "compares with a function that Airflow has from 3.2 on",
+        },
+    ),
+)
+
+HEAD = ("| corner | Airflow | pyspark | broker | Python |", "| --- | --- | --- | --- | --- |")
+
+
+def table() -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield from HEAD
+    yield from (corner.row for corner in CORNERS)
+
+
+def corner_of(name: str) -> Corner:
+    """Return the corner of a name.
+
+    :raises KeyError: there is none.
+    """
+    return {corner.name: corner for corner in CORNERS}[name]
