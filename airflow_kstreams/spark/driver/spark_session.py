@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.launch.client_config_file import client_config_file
-from airflow_kstreams.launch.installation import refuse_mixed_pyspark
+from airflow_kstreams.launch.installation import refuse_mixed_pyspark, version_of
 from airflow_kstreams.launch.jvm_options import starting_quickly
 from airflow_kstreams.spark.executor.machine_files import ClientSettings, masked
 from airflow_kstreams.streams.errors import ConfigError
@@ -51,6 +53,11 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
         mixed.
     """
     refuse_mixed_pyspark()
+    if "SPARK_REMOTE" in os.environ and is_before_spark_4():
+        raise ConfigError(
+            "SPARK_REMOTE is set: Spark Connect needs pyspark 4 here, and Spark 3.5 is installed",
+            fix="install airflow-kstreams[spark], or leave SPARK_REMOTE out and name Spark's master",
+        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -70,6 +77,12 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
     check_session(session)
     plan_quickly(session)
     return session
+
+
+def is_before_spark_4() -> bool:
+    """Tell whether this is Spark 3.5, whose sessions do some things by Spark Connect alone."""
+    found = version_of("pyspark")
+    return found is not None and Version(found) < Version("4")
 
 
 def plan_quickly(session: SparkSession) -> None:
@@ -102,7 +115,10 @@ def shipped_settings(session: SparkSession, path: str) -> Iterator[ClientSetting
         return
     half, mask = masked(read_client_config(path))
     with client_config_file(half) as made:
-        session.addArtifacts(made.path, file=True)
+        if is_before_spark_4():
+            session.sparkContext.addFile(made.path)
+        else:
+            session.addArtifacts(made.path, file=True)
         yield ClientSettings(path=made.path, mask=mask)
 
 
@@ -112,6 +128,9 @@ def cancel_jobs(session: SparkSession) -> None:
     Best effort: a session whose JVM is gone has no jobs to cancel.
     """
     try:
-        session.interruptAll()
+        if is_before_spark_4():
+            session.sparkContext.cancelAllJobs()
+        else:
+            session.interruptAll()
     except Exception as error:  # py4j raises any error of a lost connection to the JVM
         log.warning("Spark's jobs could not be cancelled: %s", type(error).__name__)

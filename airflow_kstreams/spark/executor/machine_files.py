@@ -42,7 +42,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         """
         if not self.mask:
             return read_client_config(self.path)
-        from pyspark.core.files import SparkFiles
+        from pyspark import SparkFiles
 
         path = SparkFiles.get(Path(self.path).name)
         half = read_client_config(path).get(_MASKED, "")

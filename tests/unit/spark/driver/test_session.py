@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from airflow_kstreams.spark.driver import spark_session
 from airflow_kstreams.spark.driver.spark_session import open_session, shipped_settings
+from airflow_kstreams.streams.errors import ConfigError
 
 
 class NotOpenedError(Exception):
@@ -86,6 +89,34 @@ def test_cluster_is_shipped_a_file_of_no_use_that_is_gone_after_the_session(tmp_
         assert client.path == str(path)
     assert "canary" not in text
     assert not path.exists()
+
+
+@pytest.fixture
+def spark_3_5(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "version_of", lambda name: "3.5.9" if name == "pyspark" else None)
+
+
+@pytest.mark.usefixtures("spark_3_5")
+def test_cluster_is_shipped_and_cancelled_by_its_context_when_only_that_can(tmp_path: Path) -> None:
+    own = tmp_path / "client.json"
+    own.write_text(json.dumps({"bootstrap.servers": "b:1"}))
+    done: list[str] = []
+    context = SimpleNamespace(addFile=done.append, cancelAllJobs=lambda: done.append("cancelled"))
+    session: Any = SimpleNamespace(conf={"spark.master": "spark://host:7077"}, sparkContext=context)
+    with shipped_settings(session, str(own)) as client:
+        assert done == [client.path]
+    spark_session.cancel_jobs(session)
+    assert done[1:] == ["cancelled"]
+
+
+@pytest.mark.usefixtures("spark_3_5")
+@pytest.mark.remedy("spark_session.open_session")
+def test_spark_connect_is_refused_when_it_is_of_spark_3_5(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    with pytest.raises(ConfigError, match=r"needs pyspark 4 here, and Spark 3\.5") as raised:
+        open_session("name")
+    assert "leave SPARK_REMOTE out" in raised.value.fix
+    assert told(monkeypatch, "spark://host:7077", None).masters == ["spark://host:7077"]
 
 
 def test_nothing_is_shipped_when_executors_are_on_this_machine(tmp_path: Path) -> None:

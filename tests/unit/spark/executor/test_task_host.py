@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import cloudpickle
-from pyspark.core.files import SparkFiles
+from pyspark import SparkFiles, cloudpickle
 
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
 from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
