@@ -227,6 +227,8 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
         yield "more processors", "unknown: this user may not describe their group or the changelogs"
     if found.standing is not None:
         yield from _standing(found, found.standing)
+    if times := found.histories.unreadable:
+        yield "history", f"what the ledger keeps of attempts could not be read {times}x, and began anew"
     if found.standing is None or run is None or found.standing.run_id != run.run_id:
         yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
     if found.slice is not None:

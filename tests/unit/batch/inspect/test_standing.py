@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -91,11 +94,13 @@ def test_command_prints_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = AttemptsScene()
     scene.fail(1, ConfigError("in-0@7 holds no number", fix="mend the producer"))
     found = look(scene)
+    found = dataclasses.replace(found, histories=msgspec.structs.replace(found.histories, unreadable=2))
     monkeypatch.setattr(status, "read_status", lambda *_, **__: found)
     given = ["status", "--bootstrap-server", "none:9092", "--application-id", APP]
     shown = " ".join(CliRunner().invoke(app, given).output.split())
     assert "state failed just now, nobody works on it: in-0@7 holds no number" in shown
     assert "what to do mend the producer" in shown
+    assert "could not be read 2x" in shown
     as_json = CliRunner().invoke(app, [*given, "--json"]).output
     assert '"cause": "in-0@7 holds no number"' in as_json.replace('":"', '": "')
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_kstreams.batch.ledger.history import Attempt, How, RunHistory
+from airflow_kstreams.batch.ledger.history import Attempt, Histories, How, RunHistory
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
@@ -183,11 +183,12 @@ def test_refused_caller_has_made_no_attempt(scene: AttemptsScene, monkeypatch: p
 
 
 def test_begin_goes_on_when_the_history_cannot_be_read(
-    scene: AttemptsScene, caplog: pytest.LogCaptureFixture
+    scene: AttemptsScene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.fail(1, ConfigError("x"))
-    scene.kafka.append(LEDGER, b"no history", b"__history__")
-    scene.kafka.compact(LEDGER)
+    with monkeypatch.context() as other_version:
+        other_version.setattr(Histories, "encode", lambda _: b"no history")
+        scene.fail(1, ConfigError("x"))
+    assert scene.ledger.histories() == Histories(unreadable=1)
     scene.finish(2)
     assert "cannot be read and begins anew" in caplog.text
     assert ways(scene.history()) == [("driver", "finished")]
