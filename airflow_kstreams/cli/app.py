@@ -114,6 +114,12 @@ COMMANDS: dict[str, Command] = {
         examples=("publish orders records.jsonl --key order --time at",),
         folder="first_steps.",
     ),
+    "run": Command(
+        group="Run",
+        summary="Run an application by hand, without Airflow.",
+        page="installing.md",
+        examples=("run spark_apps/flight_delays.py --application-id flight-delays",),
+    ),
     "dead-letters": Command(
         group="Repair",
         summary="List dead letters, show one, or bring some of them back.",

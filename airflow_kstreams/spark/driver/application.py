@@ -9,7 +9,8 @@
 
 Under Airflow, the operator passes ``--run-spec``; by hand, the options below take its place. With
 ``autostop.at`` set (to ``eol``, by hand) it runs a batch, else continuously until SIGTERM or SIGINT
-(``docs/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help.
+(``docs/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help,
+130 interrupted by SIGINT in a batch, which the next run resumes.
 A failure prints its cause and remedy, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
 """
 
@@ -47,7 +48,7 @@ from airflow_kstreams.streams.topology.topology import Topology
 log = package_log(__name__)
 
 #: Exit codes, see the module's docstring.
-DONE, RETRY_MAY_HELP, RETRY_CANNOT_HELP = 0, 1, 2
+DONE, RETRY_MAY_HELP, RETRY_CANNOT_HELP, INTERRUPTED = 0, 1, 2, 130
 
 
 def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> None:
@@ -83,6 +84,9 @@ def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
         # The report comes first: the operator knows by it the lines that repeat it.
         sys.stderr.write(f"{ERROR_MARKER}{json.dumps(error.to_dict())}\n{error}\n")
         return RETRY_MAY_HELP if error.is_retriable else RETRY_CANNOT_HELP
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: what is committed stays, and the next run finishes this one first\n")
+        return INTERRUPTED
     if outcome and not options.run_spec:  # the operator says it, with what Kafka has
         sys.stdout.write(f"{outcome}\n")
     return DONE
