@@ -50,6 +50,21 @@ def test_driver_that_a_library_kills_says_where(monkeypatch: pytest.MonkeyPatch)
     assert enabled == [True]
 
 
+def test_exit_code_says_so_when_a_person_interrupts_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(application, "_run", interrupted)
+    arguments = ["--application-id", "app", "--bootstrap-servers", "h:1", "--autostop-at", "eol"]
+
+    assert application.main(settings_of, arguments) == application.INTERRUPTED == 130  # type: ignore[arg-type]
+
+    said = "interrupted: what is committed stays, and the next run finishes this one first\n"
+    assert capsys.readouterr().err == said
+
+
 def _driver_reads(*arguments: str) -> str:
     """Return the path that a driver reads the client's settings from; its work is done."""
     options = _parser().parse_args(["--application-id", "app", *arguments])
