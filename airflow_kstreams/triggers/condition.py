@@ -87,19 +87,30 @@ class ConditionTrigger(BaseTrigger):
 
     async def _event(self, waiting: PendingCondition) -> TriggerEvent:
         await waiting.news.wait()  # the first look counts, however late it is
-        while True:
-            waiting.news.clear()
-            seen = waiting.seen
-            if isinstance(seen, KStreamsError):
-                if not (self.silent_fail and seen.is_retriable):
-                    return _event(status="error", error=seen.to_dict())
-                log.warning("Could not look for %s, trying again: %s", waiting.condition, seen)
-            elif seen is not None:
-                return _event(status="holds", result=dict(seen))
-            try:
-                await asyncio.wait_for(waiting.news.wait(), self.deadline - time.time())
-            except TimeoutError:
-                return _event(status="timeout")
+        # No asyncio.wait_for: up to Python 3.11 it loses a cancellation that comes together with news, and
+        # the trigger goes on.
+        over = asyncio.Event()
+        timer = waiting.loop.call_later(self.deadline - time.time(), _end, over, waiting.news)
+        try:
+            while True:
+                waiting.news.clear()
+                seen = waiting.seen
+                if isinstance(seen, KStreamsError):
+                    if not (self.silent_fail and seen.is_retriable):
+                        return _event(status="error", error=seen.to_dict())
+                    log.warning("Could not look for %s, trying again: %s", waiting.condition, seen)
+                elif seen is not None:
+                    return _event(status="holds", result=dict(seen))
+                if over.is_set():
+                    return _event(status="timeout")
+                await waiting.news.wait()
+        finally:
+            timer.cancel()
+
+
+def _end(over: asyncio.Event, news: asyncio.Event) -> None:
+    over.set()
+    news.set()
 
 
 def _event(**payload: Any) -> TriggerEvent:

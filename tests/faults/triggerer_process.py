@@ -1,8 +1,9 @@
 """A triggerer in small, for the test of a broker that falls silent: this package's triggers and another's in
 one event loop. A trigger that ends is started again, as Airflow's retries do.
 
-It takes the address, the application and a topic, watches until its stdin ends, and prints JSON: how many
-looks failed and how many answers came, by trigger, and how often the other trigger had its turn.
+It takes the address, the application and a topic, watches until its stdin ends and then until a look that
+began after that has held, and prints JSON: how many looks failed and how many answers came, by trigger, and
+how often the other trigger had its turn.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from airflow_kstreams.triggers.finished_run_watch import FinishedRunsProducer
 #: Of one request; every look before a silent broker waits for it.
 _CLIENT_TIMEOUT_MS = "1000"
 _POLL_SECONDS = 0.05
+
+#: What a look at the run that has finished counts as, once the broker answers.
+_HOLDS = "RunFinished holds"
 
 counts: Counter[str] = Counter()
 
@@ -87,7 +91,7 @@ async def _watch(bootstrap: str, application_id: str, topic: str) -> None:
         return config
 
     def cluster_of(_: Any) -> KafkaCluster:
-        return KafkaCluster(config, settings=settings)
+        return KafkaCluster(config, settings=settings, in_child=True)
 
     for module in (condition_trigger, finished_run_watch):
         setattr(module, "client_config_of", client_config_of)  # noqa: B010 - mypy knows only its own names
@@ -96,6 +100,10 @@ async def _watch(bootstrap: str, application_id: str, topic: str) -> None:
     tasks += [asyncio.create_task(_announce(application_id)), asyncio.create_task(_another())]
     print("watching", flush=True)
     await asyncio.to_thread(sys.stdin.read)
+    # The first one to end may have begun before.
+    seen = counts[_HOLDS]
+    while counts[_HOLDS] < seen + 2:
+        await asyncio.sleep(_POLL_SECONDS)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

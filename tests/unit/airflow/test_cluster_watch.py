@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
+from airflow_kstreams.batch.inspect.conditions import (
+    NewData,
+    RunFinished,
+    StopOffsetsReached,
+    condition_to_json,
+)
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch, PendingCondition, watch_of
+from airflow_kstreams.triggers.condition import ConditionTrigger
 from tests.support.kafka.in_process import Application
 
 
@@ -506,3 +513,31 @@ def test_watch_is_shared_when_client_settings_are_equal() -> None:
 
     assert watch_of({"bootstrap.servers": "watch-test:1"}, never) is one
     assert watch_of({"bootstrap.servers": "watch-test:2"}, never) is not one
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_trigger_ends_when_it_is_cancelled_as_news_comes(turns: int) -> None:
+    condition = RunFinished(application_id="app", run_id="never")
+
+    async def scenario() -> bool:
+        trigger = ConditionTrigger(
+            condition=condition_to_json(condition),
+            kafka_conn_id="any",
+            poke_interval=60.0,
+            deadline=time.time() + 3600,
+        )
+        waiting = PendingCondition(
+            condition=condition, interval_seconds=60.0, loop=asyncio.get_running_loop()
+        )
+        waiting.answer(None)
+        task = asyncio.create_task(trigger._event(waiting))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        waiting.news.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        ended, _ = await asyncio.wait({task}, timeout=2)
+        return bool(ended) and task.cancelled()
+
+    assert asyncio.run(scenario())
