@@ -73,6 +73,16 @@ with DAG(
 ) as increments_misspelt:
     _batch(**{"commit.intervall.ms": 1_000})
 
+#: Its settings come with the dag run, too.
+with DAG(dag_id="increments_mended", schedule=None, default_args=_DEFAULTS) as increments_mended:
+    incremental_batch(
+        group_id="batch",
+        application_id=_APPLICATION,
+        application="{{ dag_run.conf['application'] }}",
+        settings="{{ dag_run.conf['settings'] | tojson }}",
+        conf=_CONF,
+    )
+
 #: Everything that could tell a secret is on: Spark's pages, its event log, the client's own debug lines.
 with DAG(dag_id="increments_watched", schedule=None, default_args=_DEFAULTS) as increments_watched:
     incremental_batch(
