@@ -51,7 +51,11 @@ class Person:
         self._logs = logs
         self._words = words
         self._outcome: Any = None
-        self.settings: dict[str, Any] = {"processing.guarantee": "exactly_once", "client.timeout.ms": 2_000}
+        self.settings: dict[str, Any] = {
+            "processing.guarantee": "exactly_once",
+            "client.timeout.ms": 2_000,
+            "lease.ms": 3_000,
+        }
 
     def fails(self, task_id: str, *, cause: str, remedy: str) -> str:
         """Run, judge what stands in the log of the task that failed, and return what is to be done."""
@@ -147,7 +151,7 @@ def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
     person.fails(_CAPTURE, cause=missing, remedy="create")
     words.file.write_text(good, encoding="utf-8")
 
-    settings = ApplicationSettings.parse(words.application_id, {**person.settings, "lease.ms": 3_000})
+    settings = ApplicationSettings.parse(words.application_id, person.settings)
     other = Coordinator(KafkaCluster({"bootstrap.servers": kafka}, settings=settings), settings)
     try:
         plan = load_topology(words.file).plan(words.application_id)
