@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.spark.executor.task_host import TaskHost
 
 #: Extras of this package that executors do not need.
-_DRIVER_EXTRAS = frozenset({"airflow", "all", "kafka-ui", "spark"})
+_DRIVER_EXTRAS = frozenset({"airflow", "all", "kafka-ui", "spark", "spark35"})
 #: On every executor already, and large.
 _OF_THE_CLUSTER = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "pyspark-client"})
 _PACKAGE = "airflow-kstreams"
