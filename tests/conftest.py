@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ pytest_plugins = ["tests.support.times", "tests.support.lanes", "tests.support.r
 
 def pytest_configure(config: pytest.Config) -> None:
     start_spark_quickly()
+    # Lanes have it from xdist; tests mean a pipe, which has no width.
+    os.environ.pop("COLUMNS", None)
     quick, proof = config.getoption("--quick"), config.getoption("--prove")
     draw("whole" if proof else "tenth" if quick else "half")
 

@@ -724,7 +724,7 @@ def test_warnings_of_a_run_are_in_the_log_when_it_is_finished(
     identity = RunIdentity(run_id="r", clear_number=0, try_number=1, owner="test")
     monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: InMemoryKafka())
     monkeypatch.setattr(RunIdentity, "of", lambda context: identity)
-    monkeypatch.setattr(Coordinator, "finish", lambda self, run_id: summary)
+    monkeypatch.setattr(Coordinator, "finish", lambda *_, **__: summary)
 
     FinishRunOperator(task_id="finish", application_id="app").execute(Context())
 

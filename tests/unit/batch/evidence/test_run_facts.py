@@ -152,7 +152,8 @@ def test_empty_run_asks_no_more_of_kafka_than_it_needs(
     cost.run("two")
     # Begin reads the ledger, claims, reads the ledger and the metadata topic; so does finish.
     assert looks.calls["reader.poll"] == 6
-    assert sum(looks.calls.values()) <= 95
+    # A record that is handed to a writer asks for nothing by itself: the attempt's go with the others.
+    assert sum(looks.calls.values()) - looks.calls["writer.produce"] <= 87
 
 
 def test_operator_has_the_summary_when_the_run_finishes_between_its_two_reads(

@@ -97,8 +97,7 @@ def test_every_missing_topic_is_named_with_its_command_when_user_topics_are_abse
         TopologyError, match=r"input topic 'flights'.*output topic 'out'|output.*input"
     ) as caught:
         ensure(Topics(), plan(REKEY, COUNT, app_r=None))
-    assert "--create --topic flights" in caught.value.fix
-    assert "--create --topic out" in caught.value.fix
+    assert "airflow-kstreams topics create flights out " in caught.value.fix
 
 
 def test_nothing_is_created_when_a_user_topic_is_missing() -> None:
