@@ -18,9 +18,9 @@ from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort, TopicSpec
 
 _FOREVER = str(2**63 - 1)
-#: Records of any date are neither refused nor deleted.
+#: Old records are neither refused nor deleted.
 _KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
-_TAKE = {"message.timestamp.before.max.ms": _FOREVER, "message.timestamp.after.max.ms": _FOREVER}
+_TAKE = {"message.timestamp.before.max.ms": _FOREVER}
 #: Records that are sent before the broker's answers are waited for.
 _STEP = 5_000
 #: Bad lines that are named.
@@ -70,7 +70,7 @@ def look(layout: RecordFormat, file: IO[bytes], name: str) -> Looked:
 
 
 def make_topic(admin: AdminPort, topic: str, partitions: int) -> bool:
-    """Make a topic that keeps records of any date; return False if it exists.
+    """Make a topic that keeps old records; return False if it exists.
 
     :raises KafkaClientError: the broker refuses, or does not answer.
     """

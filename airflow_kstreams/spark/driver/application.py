@@ -11,7 +11,8 @@ Under Airflow, the operator passes ``--run-spec``; by hand, the options below ta
 ``autostop.at`` set (to ``eol``, by hand) it runs a batch, else continuously until SIGTERM or SIGINT
 (``docs/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help,
 130 interrupted by SIGINT in a batch, which the next run resumes.
-A failure prints its cause and remedy, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
+A failure prints its cause and remedy, and before them, where no terminal shows it, the same as JSON after
+``KSTREAMS-ERROR`` for the operator.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
             outcome = _run(spec, ApplicationFile.of(topology), path)
     except KStreamsError as error:
         # The report comes first: the operator knows by it the lines that repeat it.
-        sys.stderr.write(f"{ERROR_MARKER}{json.dumps(error.to_dict())}\n{error}\n")
+        report = "" if sys.stderr.isatty() else f"{ERROR_MARKER}{json.dumps(error.to_dict())}\n"
+        sys.stderr.write(f"{report}{error}\n")
         return RETRY_MAY_HELP if error.is_retriable else RETRY_CANNOT_HELP
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: what is committed stays, and the next run finishes this one first\n")

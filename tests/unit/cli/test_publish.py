@@ -28,7 +28,7 @@ def test_topic_is_made_and_filled_when_it_is_missing(kafka: InMemoryKafka, tmp_p
     assert (result.exit_code, result.stdout.splitlines()) == (
         0,
         [
-            "made topic t: partitions 2, keeps records of any date for good",
+            "made topic t: partitions 2, keeps old records for good",
             f"published 2 records of {file} to t",
         ],
     )

@@ -53,7 +53,7 @@ def publish(  # noqa: PLR0913 - every parameter is an option
 ) -> None:
     """Publish the records of a file to a topic, and make the topic where it is missing.
 
-    A topic that is made keeps records of any date for good. A file is checked as a whole first: a bad line is
+    A topic that is made keeps old records for good. A file is checked as a whole first: a bad line is
     named, and nothing is published. From stdin the records before the first bad line are published, and
     counted.
     """
@@ -77,7 +77,7 @@ def publish(  # noqa: PLR0913 - every parameter is an option
     admin = cluster.admin()
     try:
         if publication.make_topic(admin, topic, partitions):
-            say(f"made topic {topic}: partitions {partitions}, keeps records of any date for good")
+            say(f"made topic {topic}: partitions {partitions}, keeps old records for good")
         elif oldest_ms is not None and (warning := publication.warning_of_dates(admin, topic, oldest_ms)):
             say(warning, err=True)
         with _opened(file, is_piped) as lines, _progress(total) as on_progress:

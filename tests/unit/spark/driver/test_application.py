@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import sys
 import tempfile
 from pathlib import Path
 
@@ -63,6 +64,24 @@ def test_exit_code_says_so_when_a_person_interrupts_the_run(
 
     said = "interrupted: what is committed stays, and the next run finishes this one first\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(("terminal", "reports"), [(True, 0), (False, 1)])
+def test_failure_is_told_to_a_person_without_its_report_for_programs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool, reports: int
+) -> None:
+    def failed(*_: object) -> str:
+        raise ConfigError("the cause", fix="the remedy")
+
+    monkeypatch.setattr(application, "_run", failed)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    arguments = ["--application-id", "app", "--bootstrap-servers", "h:1", "--autostop-at", "eol"]
+
+    assert application.main(settings_of, arguments) == application.RETRY_CANNOT_HELP  # type: ignore[arg-type]
+
+    said = capsys.readouterr().err
+    assert said.endswith("the cause\nWhat to do: the remedy\n")
+    assert said.count("KSTREAMS-ERROR ") == reports
 
 
 def _driver_reads(*arguments: str) -> str:
