@@ -80,11 +80,9 @@ def create(
         if not dry_run:
             admin.create_topics([topic for topic in new if topic.name not in found])
     changes = [
-        TopicChange(
-            topic=name, what=f"stays as it is, with {found[name].partitions} partitions", changed=False
-        )
+        TopicChange(topic=name, what=f"stays as it is, partitions: {found[name].partitions}", changed=False)
         if name in found
-        else TopicChange(topic=name, what=f"created, with {partitions} partitions", changed=True)
+        else TopicChange(topic=name, what=f"created, partitions: {partitions}", changed=True)
         for name in names
     ]
     _tell(changes, dry_run=dry_run, as_json=as_json)

@@ -32,11 +32,11 @@ def partitions(kafka: InMemoryKafka) -> dict[str, int]:
 def test_missing_topics_are_created_and_others_stay(kafka: InMemoryKafka) -> None:
     create = ("create", "orders", "sales", "--partitions", "3", "--config", "retention.ms=-1")
     assert said(*create, "--dry-run").splitlines() == [
-        "orders: stays as it is, with 2 partitions",
-        "sales: would be created, with 3 partitions",
+        "orders: stays as it is, partitions: 2",
+        "sales: would be created, partitions: 3",
     ]
     assert partitions(kafka) == {"orders": 2}
-    assert said(*create).splitlines()[1] == "sales: created, with 3 partitions"
+    assert said(*create).splitlines()[1] == "sales: created, partitions: 3"
     assert partitions(kafka) == {"orders": 2, "sales": 3}
     configs = kafka.admin().topic_configs(["orders", "sales"]).found
     assert configs["sales"]["retention.ms"] == "-1" != configs["orders"]["retention.ms"]

@@ -132,7 +132,7 @@ def test_topic_keeps_old_records_when_it_is_made(kafka: InMemoryKafka) -> None:
     assert admin.describe_topics(["t"])["t"].partitions == 3
     configs = admin.topic_configs(["t"]).found["t"]
     assert (configs["retention.ms"], configs["message.timestamp.before.max.ms"]) == ("-1", str(2**63 - 1))
-    assert configs["message.timestamp.after.max.ms"] == "3600000", "else begin warns of outputs that take less"
+    assert configs["message.timestamp.after.max.ms"] == "3600000", "as outputs have it"
     assert warning_of_dates(admin, "t", 0) is None
     assert sent(kafka, '{"k": "a", "at": "2013-01-01"}\n', key="k", time="at") == 1
     (record,) = kafka.records("t")
