@@ -170,12 +170,14 @@ def resume_command(application_id: str, run_id: str, *, dag_id: str, continuous:
     >>> resume_command("orders", "scheduled__1", dag_id="orders_hourly", continuous=False)
     'airflow dags clear orders_hourly --run-id scheduled__1 --only-failed'
     >>> resume_command("orders", "manual__1", dag_id="", continuous=False)  # doctest: +ELLIPSIS
-    'python <application file> ... --application-id orders --run-id manual__1 --autostop-at eol'
+    'airflow-kstreams run <application file> ... --application-id orders --run-id manual__1'
     """
     if dag_id:
         return f"airflow dags clear {shlex.quote(dag_id)} --run-id {shlex.quote(run_id)} --only-failed"
-    end = "" if continuous else " --autostop-at eol"
+    start, broker = (
+        ("python", "--bootstrap-servers") if continuous else ("airflow-kstreams run", "--bootstrap-server")
+    )
     return (
-        f"python <application file> --bootstrap-servers <broker> --application-id {application_id} "
-        f"--run-id {shlex.quote(run_id)}{end}"
+        f"{start} <application file> {broker} <broker> --application-id {application_id} "
+        f"--run-id {shlex.quote(run_id)}"
     )

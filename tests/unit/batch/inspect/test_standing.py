@@ -36,7 +36,8 @@ def test_failed_run_is_never_running_and_names_cause_remedy_and_command() -> Non
     assert standing.text == "failed 12 min ago, nobody works on it: in-0@7 holds no number"
     assert standing.failure is not None
     assert standing.failure.remedy == "mend the producer"
-    assert standing.command.endswith(f"--application-id {APP} --run-id r --autostop-at eol")
+    assert standing.command.startswith("airflow-kstreams run ")
+    assert standing.command.endswith(f"--application-id {APP} --run-id r")
     scene.fail(2, ConfigError("x"))
     assert earlier_attempts(look(scene).histories.of("r")) == "1 failed"
     scene.finish(3)
