@@ -62,7 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Lanes have it from xdist; tests mean a pipe, which has no width.
     os.environ.pop("COLUMNS", None)
     quick, proof = config.getoption("--quick"), config.getoption("--prove")
-    draw("whole" if proof else "tenth" if quick else "half")
+    shrinking = not config.getoption("--no-shrinking")
+    draw("whole" if proof else "tenth" if quick else "half", shrinking=shrinking)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -75,6 +76,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--quick",
         action="store_true",
         help="draw a tenth of the examples (dev/test --quick gives this)",
+    )
+    parser.addoption(
+        "--no-shrinking",
+        action="store_true",
+        help="take the first example that fails, however large (dev/promises gives this)",
     )
     parser.addoption(
         "--prove",

@@ -27,6 +27,8 @@ from tests.simulation.protections import PROTECTIONS
 __all__ = ["Copy", "Outcome", "Verdict", "tests_of"]
 
 _SECONDS = 600.0
+#: One failure is a verdict; a smaller example of it is not sought.
+_FIRST_FAILURE = ("-x", "--no-shrinking")
 #: What the checkout holds beside git's files and tests may ask for.
 _LINKED = (".venv", ".kafka", ".airflow", ".setup")
 #: Code that makes such a failure is a slip of the pen: the code that it stands for would not start.
@@ -107,7 +109,7 @@ class Copy:
         """Plant a fault, run its test, and take the fault out again."""
         with self._planted(fault):
             try:
-                played = self._play(tests_of(fault))
+                played = self._play(*(() if fault.protection else _FIRST_FAILURE), tests_of(fault))
             except subprocess.TimeoutExpired:
                 return Outcome(verdict=Verdict.BROKEN, text=f"no end within {_SECONDS:.0f} s")
         if fault.protection:
@@ -137,12 +139,21 @@ class Copy:
             file.write_text(source, encoding="utf-8")
             _forget_compiled(file)
 
-    def _play(self, *tests: str, seconds: float | None = _SECONDS) -> _Played:
+    def _play(self, *arguments: str, seconds: float | None = _SECONDS) -> _Played:
         report = self._folder / "report.xml"
         report.unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *tests],
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                f"--junitxml={report}",
+                *arguments,
+            ],
             cwd=self._folder,
             env=environment | {"PYTHONPATH": str(self._folder)},
             capture_output=True,

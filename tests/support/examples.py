@@ -9,19 +9,26 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 _WHOLE = 100
 #: Of so many examples, how many are drawn.
 _DRAWN = {"whole": _WHOLE, "half": _WHOLE // 2, "tenth": _WHOLE // 10}
 
 
-def draw(share: Literal["whole", "half", "tenth"]) -> None:
-    """Choose how many of the examples are drawn; for tests that are imported from now on."""
+def draw(share: Literal["whole", "half", "tenth"], *, shrinking: bool = True) -> None:
+    """Choose how many of the examples are drawn; for tests that are imported from now on.
+
+    :param shrinking: whether a smaller example is sought when one fails, which can take minutes.
+    """
     # An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
     others_each_time = share == "whole"
     settings.register_profile(
-        share, deadline=None, max_examples=_DRAWN[share], derandomize=not others_each_time
+        share,
+        deadline=None,
+        max_examples=_DRAWN[share],
+        derandomize=not others_each_time,
+        phases=tuple(Phase) if shrinking else (Phase.explicit, Phase.reuse, Phase.generate),
     )
     settings.load_profile(share)
 
