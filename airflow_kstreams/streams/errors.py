@@ -30,6 +30,7 @@ error                               recovery
 ``KilledError``                     retry: it goes on where the work was
 ``ExecutorSetupError``              bring this package to the executors; a retry cannot help
 ``KafkaClientError``                ``retriable`` says whether a retry can help
+``SuspectWriterError``              make another writer of the id; a retry does
 ``AccessDeniedError``               give the permission it names; a retry cannot help before
 ``SchemaRegistryUnavailableError``  retry once the registry answers; no record is at fault
 ==================================  =====================================================================

@@ -165,7 +165,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         failure: Failure | None = None,
         steps: Iterable[StepTimes] = (),
     ) -> Attempt:
-        """Return it with its end."""
+        """Return it with its end.
+
+        :param how: how it ended.
+        :param ended_ms: when, in epoch milliseconds.
+        :param failure: why it failed; None if it did not.
+        :param steps: steps to add to those it has.
+        """
         return msgspec.structs.replace(
             self, how=how, ended_ms=ended_ms, failure=failure, steps=(*self.steps, *steps)[:MOST_STEPS]
         )

@@ -139,7 +139,7 @@ def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
         _CAPTURE, cause="'kafka_default' is not defined", remedy="airflow connections add kafka_default"
     )
     connections(**{"bootstrap.servers": f"127.0.0.1:{free_port}"})
-    person.fails(_CAPTURE, cause="word_totals_application.py", remedy="")
+    person.fails(_CAPTURE, cause="does not exist", remedy="every Airflow worker")
     words.file.write_text("import nothing_of_this_name\n" + good, encoding="utf-8")
     person.fails(_CAPTURE, cause="nothing_of_this_name", remedy="")
     missing = f"{words.source}-missing"

@@ -237,7 +237,7 @@ def test_run_does_not_begin_when_the_named_dead_letter_topic_is_missing(
         topology=inverses(source, target),
         settings={**DEAD, "errors.dead.letter.queue.topic.name": f"{application_id}-nowhere"},
     )
-    with pytest.raises(ConfigError, match=r"nowhere' does not exist.*(?s:.)*--create --topic"):
+    with pytest.raises(ConfigError, match=r"nowhere' does not exist.*(?s:.)*topics create "):
         application.begin("run-1")
 
 

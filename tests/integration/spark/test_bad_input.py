@@ -38,10 +38,8 @@ def outcome_of() -> Callable[[DriverProcess], Outcome]:
         assert len(marked) == 1, process.output()[-4000:]
         error = json.loads(marked[0].removeprefix("KSTREAMS-ERROR "))
         at = lines.index(marked[0])
-        assert lines[at - 1] == f"What to do: {error['fix']}", (
-            "the line of what to do stands before the marker"
-        )
-        assert lines[at - 2] == error["cause"], "the cause is one line"
+        assert lines[at + 1] == error["cause"], "the cause is one line, and follows the marker"
+        assert lines[at + 2] == f"What to do: {error['fix']}"
         assert "Traceback" not in process.output()
         return Outcome(code=code, cause=error["cause"], fix=error["fix"])
 
@@ -124,7 +122,7 @@ def test_topic_is_named_when_the_input_is_missing(
     outcome = outcome_of(made)
     assert outcome.code == RETRY_CANNOT_HELP
     assert f"input topic '{missing}'" in outcome.cause
-    assert f"--create --topic {missing}" in outcome.fix
+    assert f"topics create {missing}" in outcome.fix
 
 
 def test_both_topics_are_named_when_their_partition_counts_differ(
