@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,24 @@ def test_second_run_is_refused_when_the_first_is_at_work(
     scene.open_gates()
     assert first.wait() == 0, first.output()[-6000:]
     assert scene.results() == scene.sums(scene.sent), "the first run was not disturbed"
+
+
+def test_next_run_finishes_the_interrupted_one_first_when_a_person_stops_a_driver(
+    scene: Scene, wait_until: Callable[..., Any]
+) -> None:
+    scene.publish(0, 500)
+    marker = scene.arm("first", 200)
+    first = scene.start("run-1")
+    wait_until(reached(marker, first), "gate first", seconds=120)
+    first.signal(signal.SIGINT)
+    assert first.wait() == 130, first.output()[-6000:]
+    assert "interrupted: what is committed stays" in first.output()
+    assert "Traceback" not in first.output().partition("interrupted: ")[2]
+    scene.open_gates()
+    second = scene.start("run-2")
+    assert second.wait() == 0, second.output()[-6000:]
+    assert "finishing the unfinished run run-1 first" in second.output()
+    assert scene.results() == scene.sums(scene.sent)
 
 
 @pytest.mark.promise("stuck-functions-are-named")
