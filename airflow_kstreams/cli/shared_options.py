@@ -88,17 +88,6 @@ def application_settings(application_id: str, pairs: Sequence[str] | None) -> Ap
     return ApplicationSettings.parse(application_id, dict(named_values(pairs, "--setting", "NAME=VALUE")))
 
 
-def look_settings(application_id: str, pairs: Sequence[str] | None, *, look_ms: int) -> ApplicationSettings:
-    """Return the settings of a look that takes so many milliseconds at most.
-
-    :param pairs: settings as ``NAME=VALUE``.
-    :param look_ms: largest time of all requests together; half of it for each, so that a broker that never
-        answers differs from one that answers late.
-    """
-    given = application_settings(application_id, pairs).to_dict()
-    return ApplicationSettings.parse(application_id, {**given, "client.timeout.ms": look_ms // 2})
-
-
 def utc_ms(moment: datetime) -> int:
     """Return a moment that was given without a time zone, in UTC, in epoch milliseconds."""
     return round(moment.replace(tzinfo=UTC).timestamp() * 1000)

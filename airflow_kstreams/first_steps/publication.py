@@ -17,10 +17,8 @@ from airflow_kstreams.first_steps.record_file import BadLineError, FileRecord, R
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort, TopicSpec
 
-_FOREVER = str(2**63 - 1)
 #: Old records are neither refused nor deleted.
-_KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
-_TAKE = {"message.timestamp.before.max.ms": _FOREVER}
+_KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
 #: Records that are sent before the broker's answers are waited for.
 _STEP = 5_000
 #: Bad lines that are named.
@@ -76,10 +74,7 @@ def make_topic(admin: AdminPort, topic: str, partitions: int) -> bool:
     """
     if topic in admin.describe_topics([topic]):
         return False
-    # Brokers before 3.6 take any date, and have no such setting.
-    knows = "log.message.timestamp.before.max.ms" in admin.broker_configs()
-    configs = {**_KEEP, **(_TAKE if knows else {})}
-    admin.create_topics([TopicSpec(name=topic, partitions=partitions, configs=configs)])
+    admin.create_topics([TopicSpec(name=topic, partitions=partitions, configs=_KEEP)])
     return True
 
 

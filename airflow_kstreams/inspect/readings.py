@@ -199,8 +199,4 @@ def _cluster(kafka: Kafka, settings: ApplicationSettings) -> ClusterPort:
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     config = {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
-    # Half of it for each request: so a broker that never answers differs from one that answers late.
-    bounded = ApplicationSettings.parse(
-        settings.application_id, {**settings.to_dict(), "client.timeout.ms": LOOK_MS // 2}
-    )
-    return KafkaCluster(config, settings=bounded, look_ms=LOOK_MS, in_child=True)
+    return KafkaCluster(config, settings=settings.of_look(LOOK_MS), look_ms=LOOK_MS, in_child=True)

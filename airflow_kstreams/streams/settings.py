@@ -425,6 +425,14 @@ class ApplicationSettings:
                 result[name] = value
         return result
 
+    def of_look(self, look_ms: int) -> ApplicationSettings:
+        """Return the settings of a look that takes so many milliseconds at most.
+
+        :param look_ms: largest time of all requests together; half of it for each, so that a broker that
+            never answers differs from one that answers late.
+        """
+        return self.parse(self.application_id, {**self.to_dict(), "client.timeout.ms": look_ms // 2})
+
 
 _TYPES = get_type_hints(ApplicationSettings)
 #: Dotted name -> the setting.

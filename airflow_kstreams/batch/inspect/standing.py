@@ -34,7 +34,7 @@ class Standing:
     :param run_id: the run; empty if there is none.
     :param text: one line without the run's id: how it stands, and since when.
     :param attempt: its last attempt, as far as the ledger keeps it.
-    :param failure: the failure for which nobody works on it; None without one.
+    :param failure: the failure that ended its last attempt; None if nothing failed.
     :param command: the command that goes on with it; empty if none is needed, or none is known.
     """
 

@@ -167,7 +167,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ) -> Attempt:
         """Return it with its end.
 
-        :param how: how it ended.
+        :param how: the way in which it ended.
         :param ended_ms: when, in epoch milliseconds.
         :param failure: why it failed; None if it did not.
         :param steps: steps to add to those it has.
@@ -267,7 +267,7 @@ class Histories(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What happened to the last few runs that have not finished; one record of the ledger.
 
     :param runs: their histories, the run that was attempted last at the end.
-    :param unreadable: how often a begin has found a record that it could not read.
+    :param unreadable: number of begins that found a record which they could not read.
     """
 
     runs: tuple[RunHistory, ...] = ()
@@ -310,7 +310,7 @@ class Histories(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def how_ended(error: BaseException | None, *, otherwise: How) -> How:
     """Return how an attempt ended with an error, or without one.
 
-    :param otherwise: how it ended without an error.
+    :param otherwise: the end to return where there was no error.
     """
     if error is None:
         return otherwise

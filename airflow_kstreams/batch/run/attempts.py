@@ -183,7 +183,7 @@ class CoordinatorAttempt:
         """Take note of its end, unless that is known.
 
         :param error: the error that ended it; None without one.
-        :param otherwise: how it ended without an error.
+        :param otherwise: the end to note where there was no error.
         """
         if self._end is None:
             failure = None if error is None else Failure.of(error)

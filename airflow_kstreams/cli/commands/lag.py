@@ -12,8 +12,8 @@ from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
     Connection,
+    application_settings,
     connecting,
-    look_settings,
     show,
 )
 from airflow_kstreams.inspect.readings import LOOK_MS
@@ -34,7 +34,7 @@ def lag(
 
     Markers of transactions take offsets, too, so there may be fewer records.
     """
-    settings = look_settings(application_id, setting, look_ms=LOOK_MS)
+    settings = application_settings(application_id, setting).of_look(LOOK_MS)
     kafka = connection.cluster(settings, look_ms=LOOK_MS)
     found = inspect.lag(application_id, kafka, partitions=partitions, settings=settings.to_dict())
     if as_json:

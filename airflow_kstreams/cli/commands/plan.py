@@ -15,9 +15,9 @@ from airflow_kstreams.cli.shared_options import (
     ApplicationSetting,
     Connection,
     FunctionName,
+    application_settings,
     connecting,
     load_topology,
-    look_settings,
     show,
     utc_ms,
 )
@@ -56,7 +56,7 @@ def plan(  # noqa: PLR0913 - every parameter is an option
     It is the begin itself, on a cluster where nothing is written.
     """
     topology = None if application is None else load_topology(application, function)
-    settings = look_settings(application_id, setting, look_ms=LOOK_MS)
+    settings = application_settings(application_id, setting).of_look(LOOK_MS)
     found = inspect.plan(
         application_id,
         connection.cluster(settings, look_ms=LOOK_MS),

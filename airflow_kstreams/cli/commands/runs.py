@@ -17,8 +17,8 @@ from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
     Connection,
+    application_settings,
     connecting,
-    look_settings,
     say,
     show,
     utc_ms,
@@ -104,7 +104,7 @@ def runs(  # noqa: PLR0913 - every parameter is an option
         until_ms=None if until is None else utc_ms(until),
         suspicious=odd,
     )
-    settings = look_settings(application_id, setting, look_ms=LOOK_MS)
+    settings = application_settings(application_id, setting).of_look(LOOK_MS)
     kafka = connection.cluster(settings, look_ms=LOOK_MS)
     look = partial(_show, as_json=as_json)
     if pair is not None:

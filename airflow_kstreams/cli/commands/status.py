@@ -107,8 +107,7 @@ def status(
     A broker that does not answer, or falls silent meanwhile, is an error within 10 seconds.
     """
     look_ms = round(timeout * 1000)
-    # Half of it for each request: so a broker that never answers differs from one that answers late.
-    settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
+    settings = ApplicationSettings.parse(application_id).of_look(look_ms)
     kafka = connection.cluster(settings, look_ms=look_ms)
     found = read_status(kafka, application_id)
     if as_json:

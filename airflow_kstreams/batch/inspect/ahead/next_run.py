@@ -26,6 +26,7 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS
 from airflow_kstreams.batch.inspect.ahead.rehearsal import Rehearsal
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.suspicions import duration
@@ -44,8 +45,6 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Commit
 from airflow_kstreams.streams.printable import without_log_lines
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: Number of partitions that are shown one by one, unless asked for otherwise.
-PARTITIONS = 20
 _HISTORY = 10
 _FEWEST = 2
 

@@ -14,7 +14,7 @@ from airflow_kstreams.streams.errors import ConfigError
 @pytest.mark.remedy("kafka_jars._retrieve")
 @pytest.mark.parametrize(
     ("repository", "named"),
-    [("", "Maven Central"), ("https://mirror.example/maven2/", "https://mirror.example/maven2")],
+    [("", "Maven Central"), ("https://mirror.example/jars/", "https://mirror.example/jars")],
 )
 def test_ivy_fails_with_what_it_says_when_nothing_answers(
     repository: str, named: str, tmp_path: Path
@@ -40,7 +40,7 @@ def test_ivy_fails_with_what_it_says_when_nothing_answers(
     settings = tmp_path / "new" / "ivy-cache" / "settings.xml"
     assert settings.exists() == bool(repository) == (str(settings) in (tmp_path / "arguments").read_text())
     if repository:
-        assert 'root="https://mirror.example/maven2/"' in settings.read_text()
+        assert 'root="https://mirror.example/jars/"' in settings.read_text()
 
 
 @pytest.mark.remedy("kafka_jars.working_java")
