@@ -82,7 +82,7 @@ class Shell:
             "COLUMNS": "100",
             **{
                 name: os.environ[name]
-                for name in ("JAVA_HOME", "LANG", "KSTREAMS_KAFKA_LIBS")
+                for name in ("JAVA_HOME", "LANG", "KSTREAMS_MAVEN_REPOSITORY")
                 if name in os.environ
             },
         }
