@@ -21,8 +21,8 @@ from airflow_kstreams.streams.graph.nodes import (
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
 from airflow_kstreams.streams.kstream.lasting_names import Reads, lasting_name
-from airflow_kstreams.streams.kstream.operators.function_kinds import SELECT_KEY
-from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Stateless
+from airflow_kstreams.streams.kstream.operators.function_kinds import SELECT_KEY, FunctionOperator
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_groups import PartitionGrouper
 from airflow_kstreams.streams.plan import MadeOf, NamedBy
@@ -338,7 +338,7 @@ class StreamGraph:
         if known is not None and known[0] == selector:
             return known[1]
         name = self.operator(
-            "KSTREAM-KEY-SELECT", Stateless(kind=SELECT_KEY, function=selector), parent, name=group
+            "KSTREAM-KEY-SELECT", FunctionOperator(kind=SELECT_KEY, function=selector), parent, name=group
         )
         if group and known is None:
             self._selected[parent, group] = (selector, name)

@@ -24,8 +24,8 @@ from airflow_kstreams.streams.graph.store_specs import (
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site, check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name
 from airflow_kstreams.streams.kstream.lasting_names import Reads, lasting_name, reads_together
-from airflow_kstreams.streams.kstream.operators.function_kinds import COPY_VALUES
-from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, PassThrough, Stateless
+from airflow_kstreams.streams.kstream.operators.function_kinds import COPY_VALUES, FunctionOperator
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, PassThrough
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import TableLatest
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde, Side
@@ -86,7 +86,7 @@ class KnownStream:
     def with_own_values(self) -> KnownStream:
         """Return a stream of the same records, whose values no table goes on changing."""
         return (
-            self.behind("KSTREAM-COPYVALUES", Stateless(kind=COPY_VALUES, function=copy.deepcopy))
+            self.behind("KSTREAM-COPYVALUES", FunctionOperator(kind=COPY_VALUES, function=copy.deepcopy))
             if self.table_values
             else self
         )

@@ -33,16 +33,14 @@ from airflow_kstreams.streams.hints.function_checks import (
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_used_stores
 from airflow_kstreams.streams.kstream.known import KnownStream
-from airflow_kstreams.streams.kstream.operators.function_kinds import FunctionKind
-from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
-from airflow_kstreams.streams.kstream.operators.stateless import (
+from airflow_kstreams.streams.kstream.operators.function_kinds import (
     Asynchronous,
-    Branch,
-    PassThrough,
-    Predicate,
-    Stateless,
+    FunctionKind,
+    FunctionOperator,
     by_key_and_value,
 )
+from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
+from airflow_kstreams.streams.kstream.operators.stateless import Branch, PassThrough, Predicate
 from airflow_kstreams.streams.processor.definitions import check_async_processor_def, check_processor_def
 from airflow_kstreams.streams.processor.operator import CallingProcessorOperator, ProcessorOperator
 from airflow_kstreams.streams.processor.processor import AsyncProcessorDef, ProcessorDef
@@ -73,7 +71,7 @@ def applied(known: KnownStream, kind: FunctionKind, name: str | None, **given: A
     may = (KEY, CONTEXT) if kind.by_value else (CONTEXT,)
     declared = declared_beside(kind.type, may, kind.arguments("key", "value"), **given)
     (function,) = given.values()
-    operator = Stateless(
+    operator = FunctionOperator(
         kind=kind, function=function, with_key=KEY in declared, with_context=CONTEXT in declared
     )
     node_kind = _NODE_KINDS.get(kind.type) or kind.type.replace("_", "").upper()

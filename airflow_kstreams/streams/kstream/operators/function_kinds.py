@@ -2,9 +2,10 @@
 of its answer, and the parts of the record that the node hands on.
 
 Rule: a row holds the lines of code that use an answer (see ``graph/services.py``). The plain operator
-(:class:`.stateless.Stateless`) writes them with the call itself in place of the answer. The asynchronous one
-(:class:`.stateless.Asynchronous`) compiles the same lines into the function that takes the answers of calls.
-So a plain operator and its asynchronous form cannot differ.
+(:class:`FunctionOperator`) writes them with the call itself in place of the answer. The asynchronous one
+(:class:`Asynchronous`) compiles the same lines into the function that takes the answers of calls. So a plain
+operator and its asynchronous form cannot differ. The calls of an asynchronous operator run side by side, and
+results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
 
 Where a pair of key and value or a number of results is expected, the lines take tuples and lists themselves
 and ask functions of this module about everything else. Lists and iterators of two are pairs, too. A text of
@@ -14,16 +15,20 @@ nothing. A text is no list of its characters as results, and a dict none of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.calls import HandedOn
-from airflow_kstreams.streams.graph.nodes import Flow
-from airflow_kstreams.streams.graph.services import LoopCode, WriteAnswer
+from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec, HandedOn
+from airflow_kstreams.streams.graph.nodes import Flow, OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext, WriteAnswer
+from airflow_kstreams.streams.hints.function_checks import is_async
+from airflow_kstreams.streams.records.record_context import RecordContext
 from airflow_kstreams.streams.records.result_facts import checked_headers, checked_time
 from airflow_kstreams.streams.serde.base import Serde
 
@@ -197,7 +202,142 @@ SET_TIMESTAMP = FunctionKind(
 #: Copies each value on its way from one table into another, by ``copy.deepcopy``: an aggregator may change
 #: its aggregate in place, and a second table that kept the same object would see its own entries change under
 #: it.
-COPY_VALUES = replace(MAP_VALUES, type="copy_values", on_threads=False)
+COPY_VALUES = dataclasses.replace(MAP_VALUES, type="copy_values", on_threads=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionOperator:
+    """Calls its function for each record, and uses the answer by its kind.
+
+    :param kind: the use of the answer.
+    :param function: the user's function.
+    :param with_context: True if the function is given the record's context by name.
+    :param with_key: True if a function of the value alone is given the record's key by name.
+    """
+
+    kind: FunctionKind
+    function: Callable[..., Any]
+    with_context: bool = False
+    with_key: bool = False
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return self.kind.type
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """The facts about the operator that the engine uses."""
+        kind = self.kind
+        return OperatorTraits(
+            flow=kind.flow, redates=kind.redates, on_threads=self._calling if kind.on_threads else None
+        )
+
+    def _calling(self, calls: CallOptions) -> Asynchronous:
+        kind, function = self.kind, self.function
+        if self.with_key:
+            kind, function = by_key_and_value(kind, function)
+        return Asynchronous(kind=kind, function=function, calls=calls, with_context=self.with_context)
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+
+        def write(code: LoopCode, key: str, value: str) -> None:
+            arguments = ", ".join(self.kind.arguments(key, value))
+            if self.with_key:
+                arguments = f"{arguments}, key={key}"
+            if self.with_context:
+                arguments = f"{arguments}, context={written_context(code)}"
+            self.kind.write(code, key, value, f"{code.name(self.function, 'function')}({arguments})")
+
+        return context.written(write, forward, children)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asynchronous:
+    """Calls its function asynchronously for each record, and uses the answer by its kind.
+
+    :param kind: the use of the answer.
+    :param function: the user's function.
+    :param calls: options of the calls.
+    :param with_context: True if the function of a plain operator is given the record's context.
+    """
+
+    kind: FunctionKind
+    function: Callable[..., Any]
+    calls: CallOptions
+    with_context: bool = False
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return f"{self.kind.type}_async"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """The facts about the operator that the engine uses."""
+        return OperatorTraits(flow="free" if self.calls.parks else self.kind.flow, calls=self.calls)
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        kind = self.kind
+        spec = CallSpec(
+            function=in_list(self.function, self.type) if kind.listed else self.function,
+            arguments=kind.arguments,
+            options=self.calls,
+            hands_on=kind.hands_on,
+            with_context=self.with_context,
+        )
+        return context.calls(spec, context.answered(kind.write, forward, children))
+
+
+def by_key_and_value(
+    kind: FunctionKind, function: Callable[..., Any]
+) -> tuple[FunctionKind, Callable[..., Any]]:
+    """Return the kind of node and the function for calls with key and value, in place of a function of the
+    value that declares the key.
+    """
+    kind = dataclasses.replace(kind, by_value=False)
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def call_async(key: Any, value: Any, **offered: Any) -> Any:
+            return await function(value, key=key, **offered)
+
+        return kind, call_async
+
+    @functools.wraps(function)
+    def call(key: Any, value: Any, **offered: Any) -> Any:
+        return function(value, key=key, **offered)
+
+    return kind, call
+
+
+def in_list(function: Callable[..., Any], call: str) -> Callable[..., Any]:
+    """Return a function that makes a list of another function's results, so that a generator's body runs in
+    the call.
+
+    :param call: name of the DSL method, for messages.
+    """
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def listed_async(*arguments: Any, **offered: Any) -> list[Any]:
+            return [*results_of(call, await function(*arguments, **offered))]
+
+        return listed_async
+
+    @functools.wraps(function)
+    def listed(*arguments: Any, **offered: Any) -> list[Any]:
+        return [*results_of(call, function(*arguments, **offered))]
+
+    return listed
+
+
+def written_context(code: LoopCode) -> str:
+    """Return the expression for the current record's context."""
+    made = code.name(RecordContext, "RecordContext")
+    return f"{made}({code.record}, {code.timestamp_ms}, {code.headers})"
 
 
 def pair_of(call: str, given: Any, *, among: bool = False) -> tuple[Any, Any]:

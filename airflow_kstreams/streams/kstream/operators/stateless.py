@@ -1,24 +1,24 @@
-"""Defines operators without state: those that call a function for each record, at once or asynchronously, and
-those that branch, pass on and drop.
+"""Defines the operators without state that branch, pass on and drop, and the types of users' functions. The
+operators that call one function for each record are in ``function_kinds.py``.
 
-They are made of lines of code (see ``graph/services.py``). The kind of the function (``function_kinds.py``)
-holds its arguments, and the node's use of its answer. The calls of an asynchronous operator run side by side,
-and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
+They are made of lines of code (see ``graph/services.py``).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate
 
-from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
+from airflow_kstreams.streams.graph.calls import CallOptions
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
-from airflow_kstreams.streams.hints.function_checks import is_async
-from airflow_kstreams.streams.kstream.operators.function_kinds import BOTH, FunctionKind, results_of
+from airflow_kstreams.streams.kstream.operators.function_kinds import (
+    BOTH,
+    Asynchronous,
+    FunctionKind,
+    written_context,
+)
 from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
@@ -47,76 +47,6 @@ ThreadKeyValueMapper = Callable[Concatenate[K, V, ...], tuple[KR, VR]]
 ThreadFlatValueMapper = Callable[Concatenate[V, ...], Iterable[VR]]
 ThreadPredicate = Callable[Concatenate[K, V, ...], bool]
 ThreadAction = Callable[Concatenate[K, V, ...], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stateless:
-    """Calls its function for each record, and uses the answer by its kind.
-
-    :param kind: the use of the answer.
-    :param function: the user's function.
-    :param with_context: True if the function is given the record's context by name.
-    :param with_key: True if a function of the value alone is given the record's key by name.
-    """
-
-    kind: FunctionKind
-    function: Callable[..., Any]
-    with_context: bool = False
-    with_key: bool = False
-
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return self.kind.type
-
-    @property
-    def traits(self) -> OperatorTraits:
-        """The facts about the operator that the engine uses."""
-        kind = self.kind
-        return OperatorTraits(
-            flow=kind.flow, redates=kind.redates, on_threads=self._calling if kind.on_threads else None
-        )
-
-    def _calling(self, calls: CallOptions) -> Asynchronous:
-        kind, function = self.kind, self.function
-        if self.with_key:
-            kind, function = by_key_and_value(kind, function)
-        return Asynchronous(kind=kind, function=function, calls=calls, with_context=self.with_context)
-
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-
-        def write(code: LoopCode, key: str, value: str) -> None:
-            arguments = ", ".join(self.kind.arguments(key, value))
-            if self.with_key:
-                arguments = f"{arguments}, key={key}"
-            if self.with_context:
-                arguments = f"{arguments}, context={_written_context(code)}"
-            self.kind.write(code, key, value, f"{code.name(self.function, 'function')}({arguments})")
-
-        return context.written(write, forward, children)
-
-
-def by_key_and_value(
-    kind: FunctionKind, function: Callable[..., Any]
-) -> tuple[FunctionKind, Callable[..., Any]]:
-    """Return the kind of node and the function for calls with key and value, in place of a function of the
-    value that declares the key.
-    """
-    kind = dataclasses.replace(kind, by_value=False)
-    if is_async(function):
-
-        @functools.wraps(function)
-        async def call_async(key: Any, value: Any, **offered: Any) -> Any:
-            return await function(value, key=key, **offered)
-
-        return kind, call_async
-
-    @functools.wraps(function)
-    def call(key: Any, value: Any, **offered: Any) -> Any:
-        return function(value, key=key, **offered)
-
-    return kind, call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +114,7 @@ class Branch:
             arguments = f"{key}, {value}"
             if self.with_context:
                 about = code.variable("about")
-                code.line(f"{about} = {_written_context(code)}")
+                code.line(f"{about} = {written_context(code)}")
                 arguments = f"{arguments}, context={about}"
             called = [f"{code.name(each, 'predicate')}({arguments})" for each in self.predicates]
             self._write(code, key, value, called)
@@ -243,68 +173,3 @@ class DropNulls:
                 code.forward(key, value)
 
         return context.written(write, forward, children)
-
-
-def _written_context(code: LoopCode) -> str:
-    """Return the expression for the current record's context."""
-    made = code.name(RecordContext, "RecordContext")
-    return f"{made}({code.record}, {code.timestamp_ms}, {code.headers})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asynchronous:
-    """Calls its function asynchronously for each record, and uses the answer by its kind.
-
-    :param kind: the use of the answer.
-    :param function: the user's function.
-    :param calls: options of the calls.
-    :param with_context: True if the function of a plain operator is given the record's context.
-    """
-
-    kind: FunctionKind
-    function: AsyncFunction
-    calls: CallOptions
-    with_context: bool = False
-
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return f"{self.kind.type}_async"
-
-    @property
-    def traits(self) -> OperatorTraits:
-        """The facts about the operator that the engine uses."""
-        return OperatorTraits(flow="free" if self.calls.parks else self.kind.flow, calls=self.calls)
-
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        kind = self.kind
-        spec = CallSpec(
-            function=in_list(self.function, self.type) if kind.listed else self.function,
-            arguments=kind.arguments,
-            options=self.calls,
-            hands_on=kind.hands_on,
-            with_context=self.with_context,
-        )
-        return context.calls(spec, context.answered(kind.write, forward, children))
-
-
-def in_list(function: AsyncFunction, call: str) -> AsyncFunction:
-    """Return a function that makes a list of another function's results, so that a generator's body runs in
-    the call.
-
-    :param call: name of the DSL method, for messages.
-    """
-    if is_async(function):
-
-        @functools.wraps(function)
-        async def listed_async(*arguments: Any, **offered: Any) -> list[Any]:
-            return [*results_of(call, await function(*arguments, **offered))]
-
-        return listed_async
-
-    @functools.wraps(function)
-    def listed(*arguments: Any, **offered: Any) -> list[Any]:
-        return [*results_of(call, function(*arguments, **offered))]
-
-    return listed

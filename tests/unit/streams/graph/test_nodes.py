@@ -40,8 +40,7 @@ from airflow_kstreams.streams.graph.nodes import (
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import KeyFold, counting
-from airflow_kstreams.streams.kstream.operators.function_kinds import PEEK
-from airflow_kstreams.streams.kstream.operators.stateless import Stateless
+from airflow_kstreams.streams.kstream.operators.function_kinds import PEEK, FunctionOperator
 from airflow_kstreams.streams.serde.base import Side
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.remedies import walked
@@ -62,7 +61,7 @@ PROTOCOL = "Operator"
 
 def test_operators_are_found() -> None:
     names = {kind.__name__ for kind in OPERATORS}
-    assert {PROTOCOL, "Stateless", "TimeWindowFold", "ProcessorOperator", "OperatorTap"} <= names
+    assert {PROTOCOL, "FunctionOperator", "TimeWindowFold", "ProcessorOperator", "OperatorTap"} <= names
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OPERATORS if kind.__name__ != PROTOCOL])
@@ -318,7 +317,7 @@ def test_inner_operator_gets_the_bound_spec_when_another_one_runs_it() -> None:
 
 def test_operator_is_returned_as_it_is_when_there_is_nothing_to_bind() -> None:
     plain = StoreSpec(name="n", key_serde=serdes.string(), value_serde=serdes.json())
-    for operator in (KeyFold(fold=counting(), store=plain), Stateless(kind=PEEK, function=print)):
+    for operator in (KeyFold(fold=counting(), store=plain), FunctionOperator(kind=PEEK, function=print)):
         assert bound_operator(operator, {"n": bound_to("t", plain)}, str) is operator
 
 
