@@ -265,7 +265,9 @@ def _state_folder(random: Random, folder: Path) -> Outcome:
 
 
 def _change(path: Path, random: Random, target: Path) -> None:
-    """Change a file or folder as an accident, or another user, may."""
+    """Change a file or folder as an accident, or another user, may; nothing that lies behind a link."""
+    if path.is_symlink():
+        return
     match random.randrange(5):
         case 0 if path.is_file():
             path.write_bytes(drawn_bytes(random))
