@@ -30,6 +30,8 @@ _SPARK = {"conn_type": "spark", "host": "local[2,4]"}
 #: What Airflow calls a schedule besides a cron expression of five fields, and besides None.
 _PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@continuous")
 _CRON = re.compile(r"[\w*/,#?-]+( [\w*/,#?-]+){4}", re.ASCII)
+#: Packages that a project meets where it runs, though they need not be installed where it is written.
+_WHERE_IT_RUNS = frozenset({"airflow", "confluent_kafka", "pandas", "pyarrow", "pyspark"})
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 
 
@@ -177,6 +179,8 @@ def check_addresses(servers: str) -> None:
 
 
 def _is_installed(name: str) -> bool:
-    """Whether Python or an installed package has a module of this name."""
+    """Whether Python or a package has a module of this name, installed here or where the project will run."""
     folders = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
-    return name in sys.stdlib_module_names or PathFinder.find_spec(name, folders) is not None
+    if name in sys.stdlib_module_names or name in _WHERE_IT_RUNS:
+        return True
+    return PathFinder.find_spec(name, folders) is not None

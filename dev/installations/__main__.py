@@ -44,17 +44,31 @@ def run(corner: Corner) -> tuple[int, str]:
             print(f"left out: tests/{path}: {reason}", flush=True)
         if corner.airflow:
             environment.start_empty_airflow()
-        for step, command in _steps(corner, str(environment.python)):
-            before = time.monotonic()
-            said = environment.run(step, command).strip().splitlines()
-            seconds = time.monotonic() - before
-            print(f"{step}: passed in {seconds:.0f} s: {said[-1] if said else ''}", flush=True)
+        failed = [
+            step
+            for step, command in _steps(corner, str(environment.python))
+            if not _passes(environment, step, command)
+        ]
     except NotRunError as missing:
         return NOT_RUN, f"NOT RUN: {missing}"
+    except StepError as error:
+        print(error, flush=True)
+        return FAILED, f"FAILED: {str(error).splitlines()[0]}"
+    if failed:
+        return FAILED, f"FAILED: {', '.join(failed)}"
+    return PASSED, f"passed in {time.monotonic() - started:.0f} s"
+
+
+def _passes(environment: Environment, step: str, command: list[str]) -> bool:
+    """Run a step and tell whether it passed; those after it are run either way."""
+    started = time.monotonic()
+    try:
+        said = environment.run(step, command).strip().splitlines()
     except StepError as failed:
         print(failed, flush=True)
-        return FAILED, f"FAILED: {str(failed).splitlines()[0]}"
-    return PASSED, f"passed in {time.monotonic() - started:.0f} s"
+        return False
+    print(f"{step}: passed in {time.monotonic() - started:.0f} s: {said[-1] if said else ''}", flush=True)
+    return True
 
 
 def _steps(corner: Corner, python: str) -> Iterator[tuple[str, list[str]]]:

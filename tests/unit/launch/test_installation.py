@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -46,23 +48,24 @@ def test_one_version_of_pyspark_is_taken_whichever_package_brought_it(versions: 
 
 @pytest.mark.parametrize("older", ["3.0.6", "2.11.2", "1.10.15"])
 @pytest.mark.remedy("installation.require_airflow")
-def test_airflow_before_3_1_is_refused_by_its_version(older: str) -> None:
+def test_airflow_before_3_1_is_refused_by_its_version(older: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow 2 is one distribution, Airflow 3 has its core in another."""
     name = "apache_airflow_core" if older.startswith("3") else "apache_airflow"
     with pytest.raises(ConfigError, match=rf"operators needs Airflow 3\.1 .* Airflow {older}") as raised:
         require_airflow(what="airflow_kstreams.operators", found=having(**{name: older}))
     assert "docs/installing.md" in raised.value.fix
+    monkeypatch.setattr(installation, "require", lambda *_, what: None)  # the modules, wherever this runs
     require_airflow(what="airflow_kstreams.operators", found=having(apache_airflow_core="3.1.0"))
 
 
-def test_operators_ask_for_the_release_before_they_import_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib
-
-    import airflow_kstreams.operators
-
+@pytest.mark.parametrize("part", ["decorators", "hooks", "operators", "sensors", "triggers"])
+def test_parts_ask_for_the_release_before_they_import_airflow(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(installation, "version", having(apache_airflow_core="3.0.6"))
+    monkeypatch.delitem(sys.modules, f"airflow_kstreams.{part}", raising=False)
     with pytest.raises(ConfigError, match=r"Airflow 3\.0\.6 is installed here"):
-        importlib.reload(airflow_kstreams.operators)
+        importlib.import_module(f"airflow_kstreams.{part}")
 
 
 def test_what_is_installed_here_is_proven() -> None:

@@ -51,6 +51,7 @@ class SlowSession:
         self.planning = threading.Event()
         self.interrupts = 0
         self._interrupted = threading.Condition()
+        self.sparkContext = SimpleNamespace(cancelAllJobs=self.interruptAll)  # asked before Spark 4
 
     def range(self, *_: object) -> Self:
         self.planning.set()

@@ -67,14 +67,18 @@ def test_the_environment_says_where_executors_are_when_no_master_is_given(
 
 
 class Session:
-    """Takes what is shipped on its executors' machines."""
+    """Takes what is shipped on its executors' machines, by itself or, before Spark 4, by its context."""
 
     def __init__(self, master: str) -> None:
         self.conf = {"spark.master": master}
         self.shipped: dict[Path, str] = {}
+        self.sparkContext = SimpleNamespace(addFile=self.addFile)
 
     def addArtifacts(self, path: str, *, file: bool) -> None:
         assert file
+        self.addFile(path)
+
+    def addFile(self, path: str) -> None:
         self.shipped[Path(path)] = Path(path).read_text(encoding="utf-8")
 
 
