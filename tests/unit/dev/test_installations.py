@@ -73,3 +73,21 @@ def test_command_fails_when_one_corner_fails_and_another_cannot_run(monkeypatch:
     monkeypatch.setattr(environment.Environment, "make", make)
     assert matrix.main(["airflow-3.2", "oldest"]) == matrix.FAILED
     assert matrix.main(["airflow-3.2"]) == matrix.NOT_RUN
+
+
+def test_every_failed_step_is_said_when_one_before_it_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(self: environment.Environment, step: str, *_: object) -> str:
+        if step == "demo":
+            return "equal\n"
+        raise StepError(f"{step}: exit code 1")
+
+    monkeypatch.setattr(environment.Environment, "make", lambda _: None)
+    monkeypatch.setattr(environment.Environment, "run", run)
+
+    assert matrix.main(["spark-3.5"]) == matrix.FAILED
+
+    said = capsys.readouterr().out
+    assert "demo: passed in 0 s: equal" in said
+    assert "spark-3.5: FAILED: unit and property, spark" in said
