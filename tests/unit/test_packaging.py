@@ -55,6 +55,12 @@ def test_pysparks_two_distributions_cannot_differ_when_both_are_installed() -> N
     assert re.search(r"<=\d+\.\d+\.\d+", wanted["pyspark"])
 
 
+def test_spark_3_5_goes_without_airflow_whose_provider_asks_for_a_client_of_spark_4() -> None:
+    asked = map(Requirement, importlib.metadata.requires("apache-airflow-providers-apache-spark") or [])
+    (client,) = (found for found in asked if found.name == "pyspark-client" and found.marker is None)
+    assert not client.specifier.contains("3.5.9")
+
+
 def test_bounds_are_those_that_are_proven() -> None:
     asked: dict[str, SpecifierSet] = {"Python": SpecifierSet(_PROJECT["requires-python"])}
     for requirement in map(Requirement, [*_EXTRAS["airflow"], *_EXTRAS["spark"]]):
