@@ -36,7 +36,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class ExampleRecords:
     """The file of records that an example brings, and how to publish it.
 
     :param file: its name.
@@ -89,7 +89,7 @@ class Project:
                 return f"{self.application_id}-in", f"{self.application_id}-out"
 
     @property
-    def records(self) -> Records:
+    def records(self) -> ExampleRecords:
         """The records that the example brings."""
         return _RECORDS[self.example]
 
@@ -147,10 +147,10 @@ class Project:
 
 
 #: Each example's records.
-_RECORDS: Final[Mapping[Example, Records]] = {
-    "orders": Records(file="records.jsonl", key="order"),
-    "flights": Records(file="records.csv", key="origin"),
-    "empty": Records(file="records.jsonl", key="id"),
+_RECORDS: Final[Mapping[Example, ExampleRecords]] = {
+    "orders": ExampleRecords(file="records.jsonl", key="order"),
+    "flights": ExampleRecords(file="records.csv", key="origin"),
+    "empty": ExampleRecords(file="records.jsonl", key="id"),
 }
 
 

@@ -30,7 +30,7 @@ class PublicationError(KStreamsError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class FileContents:
     """What is known of a file before it is published.
 
     :param records: how many it holds.
@@ -41,7 +41,7 @@ class Looked:
     oldest_ms: int | None
 
 
-def look(layout: RecordFormat, file: IO[bytes], name: str) -> Looked:
+def look(layout: RecordFormat, file: IO[bytes], name: str) -> FileContents:
     """Read a file to its end.
 
     :raises PublicationError: lines are bad; the first ones are named.
@@ -64,7 +64,7 @@ def look(layout: RecordFormat, file: IO[bytes], name: str) -> Looked:
             f"nothing was published: {'; '.join(each.cause for each in bad)}{more}",
             fix="mend these lines, or leave them out, and publish the file again",
         )
-    return Looked(records=records, oldest_ms=oldest)
+    return FileContents(records=records, oldest_ms=oldest)
 
 
 def make_topic(admin: AdminPort, topic: str, partitions: int) -> bool:

@@ -33,7 +33,7 @@ from airflow_kstreams.batch.inspect.runs.audit import AuditRow, BetweenTopic, Ru
 from airflow_kstreams.batch.inspect.runs.run_in_full import (
     ComparedFigure,
     ComparedRuns,
-    ReadTopic,
+    ReadOffsets,
     RunInFull,
     SeenTask,
 )
@@ -61,7 +61,7 @@ __all__ = [
     "PartitionLag",
     "PlannedPartition",
     "PlannedTopic",
-    "ReadTopic",
+    "ReadOffsets",
     "Refusal",
     "RunAudit",
     "RunFilter",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, as_error, end_if_forked
 from airflow_kstreams.streams.calls.call_queue import CallQueue
-from airflow_kstreams.streams.calls.loop_calls import CallLoop, LoopCalls
+from airflow_kstreams.streams.calls.loop_calls import CallLoop, CoroutineCalls
 from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.hints.function_checks import answered
@@ -63,7 +63,7 @@ class SeededCaller:
     def __init__(self, async_nodes: Sequence[AsyncNode], *, seed: int) -> None:
         self._async_nodes = tuple(async_nodes)
         self._rng = random.Random(seed)  # noqa: S311 - draws, no secret
-        self._running: tuple[_VirtualLoop, LoopCalls] | None = None
+        self._running: tuple[_VirtualLoop, CoroutineCalls] | None = None
         self._ended: list[Call] = []
         self._call_queues = {
             async_node: CallQueue(async_node) for async_node in async_nodes if async_node.options.threads
@@ -80,7 +80,7 @@ class SeededCaller:
         loop = _VirtualLoop()
         for async_node in self._async_nodes:
             async_node.now = loop.time
-        self._running = loop, LoopCalls(loop, on_loop, self._announce, begin=self._hold_up)
+        self._running = loop, CoroutineCalls(loop, on_loop, self._announce, begin=self._hold_up)
         open_resources(self._async_nodes, lambda async_node: self._run(self._resources.enter(async_node)))
 
     def start(self, call: Call) -> None:
@@ -131,7 +131,7 @@ class SeededCaller:
         loop.close()
         self._running = None
 
-    def _opened(self) -> tuple[_VirtualLoop, LoopCalls]:
+    def _opened(self) -> tuple[_VirtualLoop, CoroutineCalls]:
         if self._running is None:
             raise RuntimeError("a node makes a call before its task is open, or after its end")
         return self._running

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
+from airflow_kstreams.batch.inspect.finished_runs import RunFollower
 from airflow_kstreams.batch.report.lineage import event_extra
 from airflow_kstreams.hooks.airflow_versions import refuse_before
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, client_config_of, cluster_of
@@ -60,7 +60,7 @@ class FinishedRunsProducer(SharedStreamProducer):
         self.name = name
         self.from_start = from_start
         self._clients = ExitStack()
-        self._runs: FinishedRuns | None = None
+        self._runs: RunFollower | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kstreams-finished-runs")
         #: The first run that was announced and not stored; it is announced again, and so are all after it.
         self._owed: int | None = None
@@ -69,7 +69,7 @@ class FinishedRunsProducer(SharedStreamProducer):
         """Yield the extra of every run that finishes, with its offset in the ledger."""
         config = await client_config_of(self.kafka_conn_id)
         cluster = await self._on_thread(cluster_of, config)
-        runs = FinishedRuns(cluster, self.application_id, name=self.name, from_start=self.from_start)
+        runs = RunFollower(cluster, self.application_id, name=self.name, from_start=self.from_start)
         while not await self._on_thread(runs.has_ledger):
             log.info("Application %s has not run yet: waiting for its ledger", self.application_id)
             await asyncio.sleep(_LEDGER_SECONDS)

@@ -116,7 +116,7 @@ class Housekeeping:
         :raises KafkaClientError: the broker did not answer.
         """
         topics = self._run.plan.topology.repartition_topics
-        partitions = [tp for topic in topics for tp in partitions_of(self._run.slice, topic)]
+        partitions = partitions_of(self._run.slice, topics)
         committed = self._session.committed(partitions)
         self._session.admin.delete_records(
             {tp: found.offset for tp, found in committed.items() if found.offset}

@@ -13,6 +13,7 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, seen_run
+from airflow_kstreams.batch.inspect.runs.suspicions import counted
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
@@ -61,7 +62,8 @@ def read_applications(cluster: ClusterPort, *, clock: Clock | None = None) -> Se
         ids = sorted(name.removesuffix(_ENDING) for name in topics if name.endswith(_ENDING))
         for number, app in enumerate(ids):
             if clock.monotonic_seconds() >= end:
-                not_seen.append(f"its time was over: {len(ids) - number} ledgers from {app} on were not read")
+                left = counted(len(ids) - number, "ledger")
+                not_seen.append(f"the time was over: {left} could not be read, from that of {app} on")
                 found += [SeenApplication(application_id=each) for each in ids[number:]]
                 break
             try:

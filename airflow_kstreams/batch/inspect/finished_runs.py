@@ -114,7 +114,7 @@ class _Cursor(msgspec.Struct, frozen=True):
     topic_id: str = ""
 
 
-class FinishedRuns:
+class RunFollower:
     """The finished runs of an application, in the order in which they finished; a context manager. One thread
     at a time.
 
@@ -299,7 +299,7 @@ def new_runs(cluster: ClusterPort, application_id: str, *, name: str) -> Iterato
     :raises KafkaClientError: the broker does not answer, or the ledger holds a record that no run wrote,
         right behind the cursor.
     """
-    with FinishedRuns(cluster, application_id, name=name, from_start=True) as runs:
+    with RunFollower(cluster, application_id, name=name, from_start=True) as runs:
         found = runs.until_now()
         yield [summary for _, summary in found]
         if found:

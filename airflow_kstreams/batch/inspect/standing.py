@@ -1,8 +1,8 @@
-"""Says where an application's run stands: at work, failed with its cause, or left by a driver that ended
-without a word; and which command goes on with it.
+"""Says where an application's run stands: at work, failed with its cause, or left by a driver that went
+silent; and which command goes on with it.
 
-A look tells of a driver only what it has written: one that has not renewed its lease for as long as the lease
-lasts is taken for dead here. Nothing is decided by it: a begin watches the lease itself.
+A look knows of a driver only what that has written: one that has not renewed its lease for as long as the
+lease lasts is taken for dead here. Nothing is decided by it: a begin watches the lease itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 _LEFT = {
     How.FAILED: "failed",
     How.STOPPED: "stopped",
-    How.LOST: "ended without a word",
+    How.LOST: "went silent",
     How.TAKEN_OVER: "was taken over",
-    None: "ended without a word",
+    None: "went silent",
 }
 
 
@@ -46,8 +46,8 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunsSeen:
-    """What one look has found of an application.
+class StandingFacts:
+    """The facts that tell where an application's run stands, as one look has found them.
 
     :param state: state of its batch runs.
     :param slice: the slice of the run that is under way, or of the last one.
@@ -70,8 +70,8 @@ class RunsSeen:
     now_ms: int
 
 
-def standing_of(seen: RunsSeen) -> Standing | None:
-    """Return where the run stands on which somebody works, or should; None if there is no such run."""
+def standing_of(seen: StandingFacts) -> Standing | None:
+    """Return where the run stands that is under way, or whose begin failed; None if there is none."""
     if seen.continuous is not None:
         run_id, dag_id, generation = seen.continuous.run_id, "", seen.continuous.generation
     elif seen.slice is not None and seen.state is RunState.RUNNING:
@@ -87,7 +87,7 @@ def standing_of(seen: RunsSeen) -> Standing | None:
         return _leased(seen, seen.lease, run_id, attempt, command)
     if attempt is None:
         if generation or seen.slice is None:
-            return Standing(run_id=run_id, text="not finished, nobody works on it", command=command)
+            return Standing(run_id=run_id, text="not finished, no driver works on it", command=command)
         since = ago(seen.now_ms, seen.slice.plan.begun_ms)
         return Standing(run_id=run_id, text=f"begun {since}, no driver works on it yet", command=command)
     since = ago(seen.now_ms, attempt.ended_ms or attempt.begun_ms)
@@ -101,22 +101,23 @@ def standing_of(seen: RunsSeen) -> Standing | None:
     return _left(run_id, since, attempt, command)
 
 
-def _leased(seen: RunsSeen, lease: Lease, run_id: str, attempt: Attempt | None, command: str) -> Standing:
-    silent_ms = seen.now_ms - seen.lease_renewed_ms
-    if silent_ms <= lease.lease_ms:
+def _leased(
+    seen: StandingFacts, lease: Lease, run_id: str, attempt: Attempt | None, command: str
+) -> Standing:
+    if not lease.is_silent(seen.lease_renewed_ms, seen.now_ms):
         under_way = attempt is not None and attempt.how is None
         since = f", begun {ago(seen.now_ms, attempt.begun_ms)}" if attempt is not None and under_way else ""
         return Standing(run_id=run_id, text=f"running: {lease.owner}{since}", attempt=attempt)
     return Standing(
         run_id=run_id,
-        text=f"ended without a word {ago(seen.now_ms, seen.lease_renewed_ms)}, nobody works on it: "
+        text=f"went silent {ago(seen.now_ms, seen.lease_renewed_ms)}, no driver works on it: "
         f"{lease.owner} has not renewed its lease since",
         attempt=attempt,
         command=command,
     )
 
 
-def _never_begun(seen: RunsSeen) -> Standing | None:
+def _never_begun(seen: StandingFacts) -> Standing | None:
     """Return where the run stands whose last begin failed, if no run has finished since."""
     run = seen.histories.last
     attempt = None if run is None else run.last
@@ -132,7 +133,7 @@ def _left(run_id: str, since: str, attempt: Attempt, command: str) -> Standing:
     cause = "" if attempt.failure is None else f": {attempt.failure.cause}"
     return Standing(
         run_id=run_id,
-        text=f"{_LEFT[attempt.how]} {since}, nobody works on it{cause}",
+        text=f"{_LEFT[attempt.how]} {since}, no driver works on it{cause}",
         attempt=attempt,
         failure=attempt.failure,
         command=command,

@@ -11,7 +11,7 @@ from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_ap
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions
-from airflow_kstreams.batch.inspect.standing import RunsSeen, Standing, standing_of
+from airflow_kstreams.batch.inspect.standing import Standing, StandingFacts, standing_of
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.history import Histories
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
@@ -69,7 +69,7 @@ class RunStatus:
         them.
     :param counts: topic -> its partition count, for the topics of ``positions`` that exist.
     :param expansions: processors whose state is being copied; None if this user may not see them.
-    :param standing: where the run stands on which somebody works, or should; None if there is no such run.
+    :param standing: where the run stands that is under way, or whose begin failed; None if there is none.
     :param histories: what happened to the last few runs that have not finished.
     """
 
@@ -138,8 +138,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         last = facts.last_work
         positions = ledger.stops
         if last is not None:
-            sources = last.plan.topology.sources
-            partitions = [tp for topic in sources for tp in partitions_of(last, topic)]
+            partitions = partitions_of(last)
             positions |= {part.topic_partition: part.start_offset for part in last.inputs}
         else:
             partitions = sorted(positions)
@@ -157,7 +156,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         recorded = ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
         histories = ledger.histories()
-    seen = RunsSeen(
+    seen = StandingFacts(
         application_id=application_id,
         state=facts.state,
         slice=facts.metadata.slice,

@@ -74,6 +74,16 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         """The run that the owner works on: that of the slice, or its own continuous one."""
         return self.slice_run_id or self.owner_run_id
 
+    def is_silent(self, renewed_ms: int, now_ms: int) -> bool:
+        """Whether a look takes the owner for dead: it has not renewed the lease for longer than that lasts.
+
+        The time of the renewal is by the owner's clock, so this chooses only what is shown. A begin watches
+        the lease itself.
+
+        :param renewed_ms: time of the last renewal, epoch milliseconds.
+        """
+        return now_ms - renewed_ms > self.lease_ms
+
 
 class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The partition groups of one subtopology, and the state that depends on them.

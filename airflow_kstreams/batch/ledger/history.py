@@ -16,7 +16,7 @@ begins another.
 
 Crash argument: before its commit a transaction changes nothing. An attempt whose begin is written, and whose
 driver dies at any line behind it, has no end in the record; the next begin, which reads it under its claim,
-writes that it ended without a word. A crash of that begin leaves it as it was.
+notes that it went silent. A crash of that begin leaves it as it was.
 
 A failure holds no data: the text of this package's errors names places and never repeats a record
 (:mod:`airflow_kstreams.streams.hints.hidden_values`); of any other error only the class is kept, and no
@@ -66,7 +66,7 @@ class How(enum.Enum):
     FAILED = "failed"
     #: It was asked to end before it was done.
     STOPPED = "stopped"
-    #: It ended without a word: its process was killed, its machine died, or Kafka could not be reached.
+    #: It went silent: its process was killed, its machine died, or Kafka could not be reached.
     LOST = "lost"
     #: Another attempt took its work while it may have been alive.
     TAKEN_OVER = "taken over"
@@ -118,7 +118,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param for_run: the run that it was started for, where that is another one, which comes after this one.
     :param generation: generation of the slice, or of the continuous run, that it worked on; 0 where it had
         none.
-    :param ended_ms: time at which it ended, epoch milliseconds; of one that ended without a word, the last
+    :param ended_ms: time at which it ended, epoch milliseconds; of one that went silent, the last
         time at which it renewed its lease; 0 as long as no end is known.
     :param how: the way it ended; None as long as no end is known.
     :param failure: the error that ended it; None without one.

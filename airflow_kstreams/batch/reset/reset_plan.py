@@ -283,7 +283,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     for topic in sorted(named - set(described)):
         raise ConfigError(f"topic {topic!r} does not exist", fix="correct its name, or leave it out")
     resumed = _positions(facts)
-    read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
+    read = [] if last is None else partitions_of(last, last.plan.partitions)
     parking = parking_partitions(ledger.assignment, app)
     partitions = {*resumed, *described_partitions(described, described), *read, *parking}
     look_up = session.committed if look is Look.FENCED else session.committed_so_far

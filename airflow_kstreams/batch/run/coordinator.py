@@ -434,7 +434,7 @@ class Coordinator:
         """Check the offsets that a slice has, without waiting for what its tasks may have left open, unless
         they contradict it: those of the begin itself, another coordinator's, may not be readable yet.
         """
-        partitions = [tp for topic in slice_.plan.topology.sources for tp in partitions_of(slice_, topic)]
+        partitions = partitions_of(slice_)
         admin = self.session.admin
         if not find_foreign_progress(slice_, self.session.committed_so_far(partitions), admin):
             return []

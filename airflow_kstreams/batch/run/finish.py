@@ -113,7 +113,7 @@ def close_slice(
     """
     plan = slice_.plan
     refuse_other_topics(session.admin, slice_, {*plan.topology.sources, *plan.changelog_ids})
-    partitions = [tp for topic in plan.topology.sources for tp in partitions_of(slice_, topic)]
+    partitions = partitions_of(slice_)
     committed = session.committed(partitions)
     intermediates = set(plan.topology.intermediates)
     if plan.empty:
@@ -310,7 +310,7 @@ def _past_markers(
     """Return offsets past the transaction markers at the end of intermediate partitions, so that tools show
     no lag.
     """
-    partitions = [tp for topic in slice_.plan.topology.intermediates for tp in partitions_of(slice_, topic)]
+    partitions = partitions_of(slice_, slice_.plan.topology.intermediates)
     bounds = log_bounds(session.admin, partitions, settle_ms=_MARKERS_MS, clock=session.clock)
     spans = {
         tp: (committed[tp].offset, log_of.stable)

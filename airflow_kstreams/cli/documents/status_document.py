@@ -151,7 +151,7 @@ class RunCount(msgspec.Struct, frozen=True, kw_only=True):
     records: int
 
 
-class FinishedRun(msgspec.Struct, frozen=True, kw_only=True):
+class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     """A finished run.
 
     :param run_id: its id.
@@ -258,7 +258,7 @@ class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Sequence[TaskFigures]
     parked: Sequence[ParkedRecords]
     parked_due_ms: int | None
-    runs: Sequence[FinishedRun]
+    runs: Sequence[PastRun]
     metadata: Sequence[str]
 
 
@@ -373,8 +373,8 @@ def _waiting(each: BlockedPartition) -> WaitingPartition:
     )
 
 
-def _finished(run: RunSummary) -> FinishedRun:
-    return FinishedRun(
+def _finished(run: RunSummary) -> PastRun:
+    return PastRun(
         run_id=run.run_id,
         begun_ms=run.begun_ms,
         finished_ms=run.finished_ms,

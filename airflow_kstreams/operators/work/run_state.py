@@ -204,5 +204,5 @@ def _tasks(
     topology = slice_.plan.topology
     topics = {topic for number in subtopologies for topic in topology.subtopology(number).sources}
     with closing(cluster.reader(group_id=topology.application_id, isolation="read_uncommitted")) as reader:
-        committed = reader.committed([tp for topic in topics for tp in partitions_of(slice_, topic)])
+        committed = reader.committed(partitions_of(slice_, topics))
     return task_metadata(slice_, committed)

@@ -75,9 +75,7 @@ class TaskReports:
         plan = self._slice.plan.topology
         ran = {report.task_id for report in self.latest}
         try:
-            committed = self._session.committed(
-                [tp for topic in plan.sources for tp in partitions_of(self._slice, topic)]
-            )
+            committed = self._session.committed(partitions_of(self._slice))
         except KStreamsError as error:
             log.warning("metrics are exported without counts by topic and node: %s", error.cause)
             return {}

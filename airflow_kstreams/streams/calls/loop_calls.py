@@ -40,7 +40,7 @@ _MOST_FILES = 1024
 GRACE_SECONDS = 1.0
 
 
-class LoopCalls:
+class CoroutineCalls:
     """The running calls of a task's coroutine functions.
 
     :param loop: the event loop that runs them.

@@ -23,7 +23,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallTimeoutError
-from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, CallLoop, LoopCalls
+from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, CallLoop, CoroutineCalls
 from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError
@@ -154,7 +154,7 @@ class _LoopThread:
     ) -> None:
         self._task_id = task_id
         self._loop = CallLoop()
-        self._calls = LoopCalls(self._loop, async_nodes, self._announce)
+        self._calls = CoroutineCalls(self._loop, async_nodes, self._announce)
         #: Calls to run.
         self.inbox = self._calls.inbox
         self._woken = False

@@ -85,7 +85,7 @@ def _folded(cluster: ClusterPort, slice_: Slice, clock: Clock) -> Folded:
     if folded.slice is not None and folded.slice.run_id == slice_.run_id:
         return folded
     # Whatever its driver saw before the slice was over; the task is refused for that.
-    between = [tp for topic in slice_.plan.topology.intermediates for tp in partitions_of(slice_, topic)]
+    between = partitions_of(slice_, slice_.plan.topology.intermediates)
     return Folded(state=folded.state, intermediate_stops=dict.fromkeys(between, 0))
 
 

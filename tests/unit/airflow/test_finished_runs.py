@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 
-from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns, new_runs
+from airflow_kstreams.batch.inspect.finished_runs import RunFollower, new_runs
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.report.lineage import MAX_EXTRA_BYTES, event_extra
@@ -77,16 +77,16 @@ def application() -> Application:
 
 
 @pytest.fixture
-def following(application: Application) -> Callable[..., FinishedRuns]:
-    return lambda name="airflow": FinishedRuns(application.cluster, "app", name=name)
+def following(application: Application) -> Callable[..., RunFollower]:
+    return lambda name="airflow": RunFollower(application.cluster, "app", name=name)
 
 
-def _ids(runs: FinishedRuns) -> list[str]:
+def _ids(runs: RunFollower) -> list[str]:
     return [summary.run_id for _, summary in runs.poll(0.1)]
 
 
 def test_runs_are_told_from_the_first_look_on_when_nobody_followed_before(
-    application: Application, following: Callable[..., FinishedRuns]
+    application: Application, following: Callable[..., RunFollower]
 ) -> None:
     application.run("before")
     with following() as runs:
@@ -98,7 +98,7 @@ def test_runs_are_told_from_the_first_look_on_when_nobody_followed_before(
 
 
 def test_no_run_is_missed_when_the_follower_was_down(
-    application: Application, following: Callable[..., FinishedRuns]
+    application: Application, following: Callable[..., RunFollower]
 ) -> None:
     application.run("before")
     with following():
@@ -117,7 +117,7 @@ def test_no_run_is_missed_when_the_follower_was_down(
 
 
 def test_runs_are_told_again_when_the_follower_goes_back(
-    application: Application, following: Callable[..., FinishedRuns]
+    application: Application, following: Callable[..., RunFollower]
 ) -> None:
     application.run("before")
     with following() as runs:
@@ -128,7 +128,7 @@ def test_runs_are_told_again_when_the_follower_goes_back(
         assert _ids(runs) == ["one", "two"]
 
 
-def test_application_is_named_when_it_never_ran(following: Callable[..., FinishedRuns]) -> None:
+def test_application_is_named_when_it_never_ran(following: Callable[..., RunFollower]) -> None:
     with pytest.raises(ConfigError, match="no ledger app-runs"), following():
         pass
 
@@ -138,16 +138,16 @@ def test_past_runs_are_told_when_a_new_follower_wants_them_and_once_only(
 ) -> None:
     application.run("before")
     application.run("and this")
-    with FinishedRuns(application.cluster, "app", name="new", from_start=True) as runs:
+    with RunFollower(application.cluster, "app", name="new", from_start=True) as runs:
         found = runs.poll(0.1)
         assert [summary.run_id for _, summary in found] == ["before", "and this"]
         runs.take(found[-1][0] + 1)
-    with FinishedRuns(application.cluster, "app", name="new", from_start=True) as runs:
+    with RunFollower(application.cluster, "app", name="new", from_start=True) as runs:
         assert _ids(runs) == [], "a cursor that is known has the last word"
 
 
 def test_first_run_is_told_when_the_follower_came_before_it(
-    application: Application, following: Callable[..., FinishedRuns]
+    application: Application, following: Callable[..., RunFollower]
 ) -> None:
     runs = following()
     assert not runs.has_ledger()
@@ -161,7 +161,7 @@ def test_run_that_a_reset_took_back_is_not_told_as_finished() -> None:
     scene = ResetScene(partitions=1)
     scene.send("a")
     scene.run("r1")
-    with FinishedRuns(scene.kafka, APP, name="n") as runs:
+    with RunFollower(scene.kafka, APP, name="n") as runs:
         scene.send("b")
         scene.run("r2")
         assert _ids(runs) == ["r2"]
@@ -169,7 +169,7 @@ def test_run_that_a_reset_took_back_is_not_told_as_finished() -> None:
         assert _ids(runs) == []
         scene.run("r1")
         assert _ids(runs) == ["r1"], "it has finished anew"
-    with FinishedRuns(scene.kafka, APP, name="from the start", from_start=True) as runs:
+    with RunFollower(scene.kafka, APP, name="from the start", from_start=True) as runs:
         assert _ids(runs) == ["r1"]
 
 
@@ -181,7 +181,7 @@ def test_reader_is_closed_when_following_cannot_begin(application: Application, 
 
     with (
         pytest.raises(KafkaClientError),
-        FinishedRuns(FaultyCluster(application.cluster, gate), "app", name="n"),
+        RunFollower(FaultyCluster(application.cluster, gate), "app", name="n"),
     ):
         pass
 
@@ -195,7 +195,7 @@ def test_record_that_no_run_wrote_is_named_and_hides_no_run_before_it(applicatio
     application.run("one")
     kafka.append("app-runs", b"not json", b"stranger")
     for _ in range(2):
-        with FinishedRuns(application.cluster, "app", name="new", from_start=True) as runs:
+        with RunFollower(application.cluster, "app", name="new", from_start=True) as runs:
             assert _ids(runs) == ["one"]
             for _ in range(2):
                 with pytest.raises(
@@ -248,7 +248,7 @@ def test_new_run_before_a_record_that_no_run_wrote_is_given_and_the_record_is_na
 
 
 def test_runs_that_finish_after_those_by_now_are_polled(
-    application: Application, following: Callable[..., FinishedRuns]
+    application: Application, following: Callable[..., RunFollower]
 ) -> None:
     application.run("before")
     with following() as runs:
@@ -258,13 +258,13 @@ def test_runs_that_finish_after_those_by_now_are_polled(
         assert _ids(runs) == ["two"]
 
 
-def _finished(application: Application, runs: FinishedRuns, run_id: str) -> list[tuple[int, RunSummary]]:
+def _finished(application: Application, runs: RunFollower, run_id: str) -> list[tuple[int, RunSummary]]:
     application.run(run_id)
     return runs.poll(0.1)
 
 
 def test_ledger_that_was_made_anew_is_told_from_its_start_however_long_it_is(
-    application: Application, following: Callable[..., FinishedRuns]
+    application: Application, following: Callable[..., RunFollower]
 ) -> None:
     kafka = application.on
     assert isinstance(kafka, InMemoryKafka)
@@ -285,7 +285,7 @@ def test_ledger_that_was_made_anew_is_told_from_its_start_however_long_it_is(
 
 
 def test_cursor_that_another_tool_has_set_is_taken_as_it_is(
-    application: Application, following: Callable[..., FinishedRuns]
+    application: Application, following: Callable[..., RunFollower]
 ) -> None:
     application.run("before")
     with following() as runs:
@@ -300,7 +300,7 @@ def test_cursor_that_another_tool_has_set_is_taken_as_it_is(
 
 
 def test_application_group_is_left_alone_when_its_runs_are_followed(
-    application: Application, following: Callable[..., FinishedRuns]
+    application: Application, following: Callable[..., RunFollower]
 ) -> None:
     application.run("before")
     with following() as runs:
@@ -356,7 +356,7 @@ def test_cursor_moves_past_what_airflow_has_stored_and_no_further(
 
     assert [extra["run_id"] for extra, _ in found] == ["one", "two", "three", "two", "three"]
     assert found[1] == found[3], "told again, a run is the same"
-    with FinishedRuns(application.cluster, "app", name="airflow") as runs:
+    with RunFollower(application.cluster, "app", name="airflow") as runs:
         assert _ids(runs) == ["two", "three"]
     assert {"reader.poll", "reader.commit", "reader.assign", "reader.close", "admin.close"} <= {*gate.names}
     assert gate.threads == {"kstreams-finished-runs_0"}, "no client call is made on the event loop"
@@ -384,7 +384,7 @@ def test_cursor_waits_for_a_run_that_was_not_stored_when_later_ones_were(
 
     asyncio.run(scenario())
 
-    with FinishedRuns(application.cluster, "app", name="airflow") as runs:
+    with RunFollower(application.cluster, "app", name="airflow") as runs:
         assert _ids(runs) == ["one", "two"]
 
 

@@ -29,6 +29,7 @@ from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS
 from airflow_kstreams.batch.inspect.ahead.rehearsal import Rehearsal
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
+from airflow_kstreams.batch.inspect.runs.seen_runs import committed_so_far
 from airflow_kstreams.batch.inspect.runs.suspicions import duration
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
@@ -224,11 +225,12 @@ def plan_next(
             found.slice = facts.under_way
         else:
             found.begin(facts.ledger.held_lease)
-        committed = _committed(cluster, found.slice, app)
+        committed = {} if found.slice is None else committed_so_far(cluster, found.slice)
         inputs = list(_inputs(found.slice, committed, resumed=found.resumed))
         records = sum(part.stop - part.start for part in inputs)
         largest = sorted((part for part in inputs if part.stop > part.start), key=_by_size)
-        slice_, lives = found.slice, found.slice is not None and not found.slice.plan.empty
+        slice_ = found.slice
+        has_tasks = slice_ is not None and not slice_.plan.empty
         state = tuple(_state(admin, slice_.plan.topology if slice_ is not None else topology))
     return NextRun(
         application_id=app,
@@ -238,17 +240,17 @@ def plan_next(
         autostop_at=slice_.plan.autostop_at if slice_ is not None else settings.autostop_at,
         interval_ms=slice_.plan.interval_ms if slice_ is not None else interval_ms,
         records=records,
-        tasks=sum(slice_.plan.tasks.values()) if slice_ is not None and lives else 0,
+        tasks=sum(slice_.plan.tasks.values()) if slice_ is not None and has_tasks else 0,
         parked=dict(_parked(facts)),
         topics=tuple(_topics(inputs)),
         partitions=tuple(largest[:partitions]),
         more_partitions=max(0, len(largest) - partitions),
         state=state,
-        windows=tuple(_windows(slice_, committed, facts)) if slice_ is not None and lives else (),
+        windows=tuple(_windows(slice_, committed, facts)) if slice_ is not None and has_tasks else (),
         refused=found.refused,
         creates=tuple(sorted(found.creates)),
         warnings=slice_.plan.warnings if slice_ is not None else (),
-        expected=expected_time(history[:_HISTORY], records) if lives else None,
+        expected=expected_time(history[:_HISTORY], records) if has_tasks else None,
         not_seen=not_seen,
     )
 
@@ -321,16 +323,13 @@ class _Rehearsed:
 
 
 def _driver_at_work(ledger: Ledger, now_ms: int) -> tuple[bool, tuple[str, ...]]:
-    """Return whether a driver may be at work, and what a plan cannot know because of its lease.
-
-    The lease's time is its owner's; this machine's clock is taken for it only to choose what is shown.
-    """
+    """Return whether a driver may be at work, and what a plan cannot know because of its lease."""
     lease = ledger.held_lease
     if lease is None:
         return False, ()
-    age_ms = max(0, now_ms - ledger.lease_written_ms)
-    held = f"{lease.owner} holds the lease and renewed it {duration(age_ms)} ago"
-    silent = age_ms > 2 * lease.lease_ms and not lease.continuous
+    renewed_ms = ledger.lease_written_ms
+    held = f"{lease.owner} holds the lease and renewed it {duration(max(0, now_ms - renewed_ms))} ago"
+    silent = lease.is_silent(renewed_ms, now_ms) and not lease.continuous
     if silent and not ledger.is_finished(lease.owner_run_id):
         return False, (f"{held}: a begin waits {duration(lease.lease_ms)} to see whether it lives",)
     return True, (f"{held}: a begin waits for it, and what would refuse it is not known",)
@@ -368,21 +367,6 @@ def _as_runs_have_them(settings: ApplicationSettings, last: RunSummary | None) -
 def _interval_until_now(last: RunSummary | None, now_ms: int) -> tuple[int, int]:
     start_ms = 0 if last is None else last.interval_ms[1] if last.interval_ms is not None else last.begun_ms
     return min(start_ms, now_ms - 1), now_ms
-
-
-def _committed(
-    cluster: ClusterPort, slice_: Slice | None, application_id: str
-) -> Mapping[TopicPartition, CommittedOffset]:
-    if slice_ is None:
-        return {}
-    partitions = [
-        TopicPartition(topic, number)
-        for topic in slice_.plan.topology.sources
-        for number in range(slice_.plan.partitions[topic])
-    ]
-    # The look does not wait for a task's open transaction.
-    with closing(cluster.reader(group_id=application_id, isolation="read_uncommitted")) as reader:
-        return reader.committed(partitions)
 
 
 def _inputs(

@@ -195,7 +195,7 @@ def _ahead(seen: DoctorView, reader: ReaderPort, ledger: Ledger, logs: Changelog
 
 def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> None:
     """Check the inputs; the stops of intermediates are not known before their writers are done."""
-    partitions = [tp for topic in slice_.plan.topology.inputs for tp in partitions_of(slice_, topic)]
+    partitions = partitions_of(slice_, slice_.plan.topology.inputs)
     committed = reader.committed(partitions)
     starts = slice_starts(slice_)
     spans = {

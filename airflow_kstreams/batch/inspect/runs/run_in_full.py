@@ -13,12 +13,12 @@ from itertools import islice
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.audit import RunAudit, audit_of
 from airflow_kstreams.batch.inspect.runs.seen_runs import (
     SeenRun,
+    known_facts,
     refused_run,
     seen_run,
     seen_under_way,
@@ -37,7 +37,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 TASKS = 20
 
 
-class ReadTopic(msgspec.Struct, frozen=True, kw_only=True):
+class ReadOffsets(msgspec.Struct, frozen=True, kw_only=True):
     """The offsets that a run read of an input topic, its partitions added up.
 
     :param topic: name of the topic.
@@ -94,7 +94,7 @@ class RunInFull(ShownInNotebooks, frozen=True, kw_only=True):
     run: SeenRun
     topology: str = ""
     autostop_at: str = ""
-    read: tuple[ReadTopic, ...] = ()
+    read: tuple[ReadOffsets, ...] = ()
     audit: RunAudit | None = None
     task_count: int = 0
     tasks: tuple[SeenTask, ...] = ()
@@ -168,9 +168,7 @@ def _read(
 ) -> list[RunInFull]:
     app = settings.application_id
     with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=app)) as reader:
-        facts = RunFacts.read(cluster, app, admin=admin, reader=reader, clock=clock)
-        if facts.ledger.unwritten and facts.last_work is None:
-            refuse_unknown_application(admin, app)
+        facts = known_facts(cluster, app, admin, reader, clock)
         return [_one(cluster, facts, settings, run_id, clock) for run_id in run_ids]
 
 
@@ -229,8 +227,8 @@ def _in_full(
     )
 
 
-def _topic(read: TopicRead) -> ReadTopic:
-    return ReadTopic(topic=read.topic, partitions=read.partitions, start=read.start, stop=read.stop)
+def _topic(read: TopicRead) -> ReadOffsets:
+    return ReadOffsets(topic=read.topic, partitions=read.partitions, start=read.start, stop=read.stop)
 
 
 def _figures(one: RunInFull, other: RunInFull) -> Iterator[ComparedFigure]:

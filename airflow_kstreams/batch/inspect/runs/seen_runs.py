@@ -8,7 +8,7 @@ and time do not grow with the history.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Literal
@@ -19,15 +19,23 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
-from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, of_run
+from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, counted, of_run
 from airflow_kstreams.batch.ledger.history import Failure, RunHistory
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
 from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.run.finish import counts_of, task_metadata
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.ports import Clock, ClusterPort
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    CommittedOffset,
+    ReaderPort,
+    TopicPartition,
+)
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Runs of a page, unless asked for otherwise.
@@ -151,10 +159,8 @@ def read_runs(
     clock, only, app = clock or SystemClock(), only or RunFilter(), settings.application_id
     end = clock.monotonic_seconds() + _SECONDS
     with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=app)) as reader:
-        facts = RunFacts.read(cluster, app, admin=admin, reader=reader, clock=clock)
+        facts = known_facts(cluster, app, admin, reader, clock)
         ledger = facts.ledger
-        if ledger.unwritten and facts.last_work is None:
-            refuse_unknown_application(admin, app)
         begin_behind = None if before is None else _known(ledger, app, before)
         found = [] if begin_behind else [run for run in _newest(cluster, facts, clock) if only.fits(run)]
         walk, looked = _Walk(ledger.newest_first(begin_behind)), 0
@@ -167,12 +173,10 @@ def read_runs(
             if only.fits(seen):
                 found.append(seen)
             if looked >= _MOST_ENTRIES or clock.monotonic_seconds() >= end:
-                why = (
-                    f"{looked} runs were"
-                    if looked >= _MOST_ENTRIES
-                    else f"its time was over after {looked} runs,"
+                why = "" if looked >= _MOST_ENTRIES else "the time was over: "
+                not_seen.append(
+                    f"{why}only {counted(looked, 'run')} could be looked at, down to {run.run_id}"
                 )
-                not_seen.append(f"{why} looked at: runs before {run.run_id} were not")
                 break
         more = last is not None and bool(walk.after(1)) and last.finished_ms >= only.since_ms
     return SeenRuns(
@@ -183,6 +187,19 @@ def read_runs(
         next_before=last.run_id if more and last is not None else None,
         not_seen=tuple(not_seen),
     )
+
+
+def known_facts(
+    cluster: ClusterPort, application_id: str, admin: AdminPort, reader: ReaderPort, clock: Clock
+) -> RunFacts:
+    """Read the facts of an application's runs.
+
+    :raises ConfigError: the cluster has nothing of an application with this id.
+    """
+    facts = RunFacts.read(cluster, application_id, admin=admin, reader=reader, clock=clock)
+    if facts.ledger.unwritten and facts.last_work is None:
+        refuse_unknown_application(admin, application_id)
+    return facts
 
 
 class _Walk:
@@ -276,13 +293,18 @@ def summary_under_way(cluster: ClusterPort, facts: RunFacts) -> RunSummary | Non
     slice_ = facts.under_way if facts.ledger.current_continuous is None else facts.last_work
     if slice_ is None:
         return None
-    partitions = [tp for topic in slice_.plan.topology.sources for tp in partitions_of(slice_, topic)]
-    app = facts.application_id
-    # The look does not wait for a task's open transaction to commit its offsets.
-    with closing(cluster.reader(group_id=app, isolation="read_uncommitted")) as reader:
-        tasks = task_metadata(slice_, reader.committed(partitions))
+    tasks = task_metadata(slice_, committed_so_far(cluster, slice_))
     reports = [metadata.report() for metadata in tasks.values()]
     return summary_so_far(slice_, reports, counts_of(slice_.plan.topology, tasks))
+
+
+def committed_so_far(cluster: ClusterPort, slice_: Slice) -> Mapping[TopicPartition, CommittedOffset]:
+    """Return the offsets that a slice's tasks have committed, without those in open transactions: a look does
+    not wait for their ends.
+    """
+    app = slice_.plan.topology.application_id
+    with closing(cluster.reader(group_id=app, isolation="read_uncommitted")) as reader:
+        return reader.committed(partitions_of(slice_))
 
 
 def _newest(cluster: ClusterPort, facts: RunFacts, clock: Clock) -> Iterator[SeenRun]:

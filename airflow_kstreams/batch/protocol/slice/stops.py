@@ -42,9 +42,15 @@ from airflow_kstreams.streams.partitioning.partition_groups import first_few, pa
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 
 
-def partitions_of(slice_: Slice, topic: str) -> list[TopicPartition]:
-    """Return every partition of a source topic, as frozen by begin."""
-    return [TopicPartition(topic, number) for number in range(slice_.plan.partitions[topic])]
+def partitions_of(slice_: Slice, topics: Iterable[str] | None = None) -> list[TopicPartition]:
+    """Return every partition of source topics, as frozen by begin.
+
+    :param topics: names of the topics; all that the tasks read unless given.
+    """
+    topics = slice_.plan.topology.sources if topics is None else topics
+    return [
+        TopicPartition(topic, number) for topic in topics for number in range(slice_.plan.partitions[topic])
+    ]
 
 
 def slice_starts(slice_: Slice) -> dict[TopicPartition, int]:
@@ -99,7 +105,7 @@ def refuse_unnotified(folded: Folded, slice_: Slice, topics: Collection[str]) ->
 
 def intermediate_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, int] | None:
     """Return the stop offset of each partition of an intermediate topic; None if they are not frozen."""
-    partitions, frozen = partitions_of(slice_, topic), folded.intermediate_stops
+    partitions, frozen = partitions_of(slice_, [topic]), folded.intermediate_stops
     return {tp.partition: frozen[tp] for tp in partitions} if all(tp in frozen for tp in partitions) else None
 
 
@@ -116,9 +122,7 @@ def to_freeze(folded: Folded, slice_: Slice, subtopology_id: int) -> list[TopicP
         if topic in between and intermediate_stops(folded, slice_, topic) is None
     ]
     refuse_unnotified(folded, slice_, open_)
-    return [
-        tp for topic in open_ for tp in partitions_of(slice_, topic) if tp not in folded.intermediate_stops
-    ]
+    return [tp for tp in partitions_of(slice_, open_) if tp not in folded.intermediate_stops]
 
 
 def frozen_at(

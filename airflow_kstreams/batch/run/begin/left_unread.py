@@ -128,7 +128,7 @@ def written_to(facts: RunFacts) -> dict[TopicPartition, int | None]:
     topology = last.plan.topology
     between = {*topology.intermediates} - {*topology.repartition_topics}
     stops = facts.metadata.intermediate_stops
-    return found | {tp: stops.get(tp) for topic in between for tp in partitions_of(last, topic)}
+    return found | {tp: stops.get(tp) for tp in partitions_of(last, between)}
 
 
 def count_records(

@@ -35,4 +35,4 @@ def test_ledgers_are_read_until_the_time_is_over() -> None:
     found = read_applications(kafka, clock=Late(now_ms=1))
 
     assert [(each.application_id, each.finished) for each in found.applications] == [("app", None)]
-    assert found.not_seen == ("its time was over: 1 ledgers from app on were not read",)
+    assert found.not_seen == ("the time was over: 1 ledger could not be read, from that of app on",)

@@ -10,7 +10,7 @@ import pytest
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_from_json, condition_to_json
 from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
-from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns, last_values
+from airflow_kstreams.batch.inspect.finished_runs import RunFollower, last_values
 from airflow_kstreams.batch.inspect.state import stored_state
 from airflow_kstreams.streams import KStreamBuilder, SessionWindow, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError, StateStoreError
@@ -73,7 +73,7 @@ def test_whole_topic_is_read_when_more_time_is_allowed() -> None:
     assert last_values(FaultyCluster(kafka, Slow()), "orders", timeout_seconds=60) == {b"k": b"v"}
 
 
-@pytest.mark.remedy("finished_runs.FinishedRuns.__enter__")
+@pytest.mark.remedy("finished_runs.RunFollower.__enter__")
 @pytest.mark.parametrize("way", ["corrected", "run once"])
 def test_finished_runs_are_told_when_the_id_was_corrected_or_the_application_has_run(way: str) -> None:
     app = application(table())
@@ -81,10 +81,10 @@ def test_finished_runs_are_told_when_the_id_was_corrected_or_the_application_has
         app.run("one")
     asked = "ap" if way == "corrected" else "app"
     with pytest.raises(ConfigError, match=f"no ledger {asked}-runs"):
-        FinishedRuns(app.cluster, asked, name="n").__enter__()
+        RunFollower(app.cluster, asked, name="n").__enter__()
     if way == "run once":
         app.run("one")
-    with FinishedRuns(app.cluster, "app", name="n", from_start=True) as runs:
+    with RunFollower(app.cluster, "app", name="n", from_start=True) as runs:
         assert [summary.run_id for _, summary in runs.poll(0.1)] == ["one"]
 
 

@@ -1,4 +1,4 @@
-"""What ``status`` says of a run that nobody works on: why, since when, and how it goes on."""
+"""What ``status`` says of a run on which no driver works: why, since when, and how it goes on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_failed_run_is_never_running_and_names_cause_remedy_and_command() -> Non
     scene.kafka.clock.sleep(12 * MINUTES)
     standing = look(scene).standing
     assert standing is not None
-    assert standing.text == "failed 12 min ago, nobody works on it: in-0@7 holds no number"
+    assert standing.text == "failed 12 min ago, no driver works on it: in-0@7 holds no number"
     assert standing.failure is not None
     assert standing.failure.remedy == "mend the producer"
     assert standing.command.startswith("airflow-kstreams run ")
@@ -59,9 +59,7 @@ def test_driver_is_running_as_long_as_it_renews_its_lease() -> None:
     scene.kafka.clock.sleep(20)
     assert said(scene) == "running: try 1, begun 20 s ago"
     scene.kafka.clock.sleep(10 * MINUTES)
-    assert said(scene).startswith(
-        "ended without a word 10 min ago, nobody works on it: try 1 has not renewed"
-    )
+    assert said(scene).startswith("went silent 10 min ago, no driver works on it: try 1 has not renewed")
     driver.lease.renew()
     assert said(scene) == "running: try 1, begun 10 min ago"
     driver.close()
@@ -82,7 +80,7 @@ def test_begin_that_failed_is_told_until_a_run_finishes() -> None:
         scene.begin(coordinator, 1, topology=copying("absent"))
     coordinator.close()
     scene.kafka.clock.sleep(50 * 3_600)
-    assert said(scene).startswith("failed 2 days ago, nobody works on it: ")
+    assert said(scene).startswith("failed 2 days ago, no driver works on it: ")
     assert "absent" in said(scene)
     scene.finish(run_id="other")
     assert said(scene) == ""
@@ -99,7 +97,7 @@ def test_command_prints_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "read_status", lambda *_, **__: found)
     given = ["status", "--bootstrap-server", "none:9092", "--application-id", APP]
     shown = " ".join(CliRunner().invoke(app, given).output.split())
-    assert "state failed just now, nobody works on it: in-0@7 holds no number" in shown
+    assert "state failed just now, no driver works on it: in-0@7 holds no number" in shown
     assert "what to do mend the producer" in shown
     assert "could not be read 2x" in shown
     as_json = CliRunner().invoke(app, [*given, "--json"]).output

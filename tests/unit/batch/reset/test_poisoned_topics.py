@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
+from airflow_kstreams.batch.inspect.finished_runs import RunFollower
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.slice import metadata_records as form
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
@@ -283,7 +283,7 @@ def test_run_is_seen_behind_a_record_that_a_repair_has_replaced() -> None:
     scene.kafka.append(LEDGER, b"{}", b"stray")
     assert scene.reset(repair_ledger=True).repaired
     scene.run("second")
-    with FinishedRuns(scene.kafka, APP, name="watch", from_start=True) as runs:
+    with RunFollower(scene.kafka, APP, name="watch", from_start=True) as runs:
         assert [run.run_id for _, run in runs.until_now()] == ["first", "second"]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import RunFinished
-from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
+from airflow_kstreams.batch.inspect.finished_runs import RunFollower
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.slice import metadata_records
 from airflow_kstreams.batch.protocol.slice.metadata_records import PIECE_BYTES
@@ -182,7 +182,7 @@ def test_follower_reads_each_record_once_when_it_catches_up_with_many_runs() -> 
     history.finish_many(50)
     kafka.compact(LEDGER)
     traffic = Traffic(LEDGER)
-    with FinishedRuns(FaultyCluster(kafka, traffic), APP, name="follower", from_start=True) as runs:
+    with RunFollower(FaultyCluster(kafka, traffic), APP, name="follower", from_start=True) as runs:
         found = [run for _, run in runs.until_now()]
     assert [run.run_id for run in found] == history.finished
     assert [run.without_details for run in found] == [True] * 47 + [False] * 3

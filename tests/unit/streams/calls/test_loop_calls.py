@@ -15,7 +15,7 @@ import pytest
 
 from airflow_kstreams.streams.calls import loop_calls
 from airflow_kstreams.streams.calls.call import AsyncNode, Call
-from airflow_kstreams.streams.calls.loop_calls import CallLoop, LoopCalls, punctual_selector
+from airflow_kstreams.streams.calls.loop_calls import CallLoop, CoroutineCalls, punctual_selector
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 
 ROUNDS = pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="Linux rounds, others do not")
@@ -35,7 +35,7 @@ class Scene:
         #: What asyncio found wrong.
         self.wrong: list[dict[str, Any]] = []
         self.loop.set_exception_handler(lambda _, context: self.wrong.append(context))
-        self.calls = LoopCalls(self.loop, [at], self._announce)
+        self.calls = CoroutineCalls(self.loop, [at], self._announce)
         self._values = values
         for value in range(values):
             call = Call(at, None, None, value, None)

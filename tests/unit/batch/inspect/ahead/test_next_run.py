@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, expected_time, plan_next
+from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, TopicRead
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
@@ -221,19 +222,22 @@ def test_no_begin_is_rehearsed_while_a_driver_holds_the_lease(kafka: InMemoryKaf
 
 
 @pytest.mark.promise("inspect-writes-nothing")
-def test_slice_of_a_driver_that_has_been_silent_for_long_would_be_taken(kafka: InMemoryKafka) -> None:
+def test_slice_of_a_driver_that_has_been_silent_for_a_lease_would_be_taken(kafka: InMemoryKafka) -> None:
     ours = application(kafka)
     feed(kafka, 3)
     dead = ours.coordinator()
     ours.begin("one", coordinator=dead)
-    kafka.clock.sleep(600)
+    kafka.clock.sleep(31)
 
     found = planned(kafka, ours)
+    status = read_status(kafka, "app", clock=kafka.clock)
 
     assert (found.kind, found.run_id, found.records, found.refused) == ("resume", "one", 3, None)
     assert found.not_seen == (
-        "driver of one holds the lease and renewed it 10 min ago: a begin waits 30 s to see whether it lives",
+        "driver of one holds the lease and renewed it 31 s ago: a begin waits 30 s to see whether it lives",
     )
+    assert status.standing is not None
+    assert status.standing.text.startswith("went silent 31 s ago, no driver works on it")
     dead.close()
 
 

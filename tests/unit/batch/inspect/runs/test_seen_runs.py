@@ -95,7 +95,7 @@ def test_what_was_not_looked_at_is_said_when_few_runs_fit(
     history.finish_many(30)
     found = page(history, only=RunFilter(dag_id="other"))
     assert (found.runs, found.looked_at) == ((), 10)
-    assert found.not_seen == (f"10 runs were looked at: runs before {history.finished[20]} were not",)
+    assert found.not_seen == (f"only 10 runs could be looked at, down to {history.finished[20]}",)
     assert found.next_before == history.finished[20]
 
 
