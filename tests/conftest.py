@@ -185,7 +185,8 @@ def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
     users = {"carol": f"canary-{uuid.uuid4().hex}"}
     port = embedded.free_port(SecuredBroker.PORTS)
     folder = tmp_path_factory.mktemp("secured-broker")
-    with SecuredBroker(port=port, folder=folder, heap="256m", users=users) as running:
+    # All work without each of its permissions leaves some thousand topics.
+    with SecuredBroker(port=port, folder=folder, heap="1g", users=users) as running:
         yield running
 
 
