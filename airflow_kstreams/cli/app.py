@@ -246,6 +246,8 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.Exit:  # a help text ends by it, too
+            raise
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except _UsageError as error:

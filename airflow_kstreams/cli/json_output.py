@@ -2,8 +2,8 @@
 
 Rule: with ``--json`` stdout holds one JSON document or nothing, and an error is one JSON object in one line
 of stderr, an :class:`ErrorDocument`. Each document is encoded from a ``msgspec.Struct`` or a dataclass. Its
-schema, which ``dev/reference`` writes to ``docs/reference/json/``, is made from the same type: a command's
-module names its types in ``DOCUMENTS``, the words of the command -> the type.
+schema, which ``dev/reference`` writes to ``docs/reference/json/``, is made from the same type:
+``cli.documents.by_command`` names it.
 
 All text is ASCII with JSON's escapes, so text of others moves no cursor and turns no direction.
 """
@@ -13,12 +13,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in place of tables and text.")]
 
 _INDENT = 2
 
@@ -43,7 +41,7 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 def print_json(document: object) -> None:
     """Print a command's one document.
 
-    :param document: a struct or dataclass whose type is in its module's ``DOCUMENTS``.
+    :param document: a struct or dataclass whose type is in ``DOCUMENTS``.
     """
     typer.echo(_text(document, indent=_INDENT))
 

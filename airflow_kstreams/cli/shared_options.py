@@ -7,6 +7,9 @@ A command that connects has the decorator ``connecting`` and a parameter ``conne
 
 The broker and the settings to log in come from options, or from the environment: an address, or the file that
 it names for Spark drivers too. Only files and connections hold secrets, which are never printed.
+
+Rule: a help text imports nothing of this package but the module of its command and this one. What a command
+works with, it imports when it works.
 """
 
 from __future__ import annotations
@@ -24,18 +27,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from airflow_kstreams.cli.airflow_connection import read_airflow_connection
-from airflow_kstreams.explore.tables import Table
-from airflow_kstreams.kafka.configuration.config_file import read_client_config
-from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
-from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.printable import printable
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from airflow_kstreams.streams.topology.topology import Topology
-
 if TYPE_CHECKING:
+    from airflow_kstreams.explore.tables import Table
     from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.settings import ApplicationSettings
+    from airflow_kstreams.streams.topology.topology import Topology
 
 _PIPED_COLUMNS = 160
 #: It leaves a part of 10 s to the start of the command and to its end.
@@ -47,6 +43,8 @@ _SERVERS = "bootstrap.servers"
 def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
     """Print tables, an empty line after each, then notes, a line each."""
     from rich.console import Console
+
+    from airflow_kstreams.streams.printable import printable
 
     console = Console(soft_wrap=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -64,6 +62,8 @@ def say(line: str, *, err: bool = False) -> None:
 
     :param err: whether it goes to stderr.
     """
+    from airflow_kstreams.streams.printable import printable
+
     typer.echo(printable(line), err=err)
 
 
@@ -74,6 +74,8 @@ def load_topology(path: Path, function: str) -> Topology:
 
     :raises TopologyError: the file does not run, or defines no topology.
     """
+    from airflow_kstreams.streams.topology.application_file import ApplicationFile
+
     with contextlib.redirect_stdout(sys.stderr):
         return dataclasses.replace(ApplicationFile.read(path), function=function).topology()
 
@@ -85,6 +87,8 @@ def application_settings(application_id: str, pairs: Sequence[str] | None) -> Ap
     :raises BadParameter: a pair has another form.
     :raises ConfigError: a setting is unknown, or its value does not fit.
     """
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
     return ApplicationSettings.parse(application_id, dict(named_values(pairs, "--setting", "NAME=VALUE")))
 
 
@@ -127,6 +131,10 @@ class Connection:
 
         :raises ConfigError: a file or a connection cannot be read or understood, or both are given.
         """
+        from airflow_kstreams.kafka.configuration.config_file import read_client_config
+        from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
+        from airflow_kstreams.streams.errors import ConfigError
+
         if self.config_file is not None and self.airflow_conn is not None:
             raise ConfigError(
                 "--config-file and --airflow-conn are two sources of client settings", fix="give one of them"
@@ -134,6 +142,8 @@ class Connection:
         config: dict[str, object] = {}
         address = os.environ.get(_ADDRESS)
         if self.airflow_conn is not None:
+            from airflow_kstreams.cli.airflow_connection import read_airflow_connection
+
             config |= read_airflow_connection(self.airflow_conn)
         elif self.config_file is not None:
             config |= read_client_config(self.config_file)
@@ -161,6 +171,7 @@ class Connection:
         :raises ConfigError: as for :meth:`client_config`, or no broker is named.
         """
         from airflow_kstreams.kafka.cluster import KafkaCluster
+        from airflow_kstreams.streams.errors import ConfigError
 
         config = self.client_config()
         if _SERVERS not in config:
@@ -244,4 +255,5 @@ ApplicationSetting = Annotated[
         "--setting", metavar="NAME=VALUE", help="An application setting, as the runs have it; repeatable."
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in place of tables and text.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]

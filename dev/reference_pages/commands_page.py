@@ -9,7 +9,8 @@ from typing import Any
 from typer.main import get_command
 
 from airflow_kstreams.cli.app import COMMANDS, app
-from dev.reference_pages.json_schemas import document_types, schema_file
+from airflow_kstreams.cli.documents.by_command import DOCUMENTS
+from dev.reference_pages.json_schemas import schema_file
 
 _PROGRAM = "airflow-kstreams"
 
@@ -89,7 +90,7 @@ def _entry(command: Any, words: str, listed: str) -> CommandEntry:
             f"{_PROGRAM} {example}" for example in of_help.examples if f"{example} ".startswith(f"{words} ")
         ),
         page=of_help.page,
-        schema=schema_file(words) if words in document_types() else "",
+        schema=schema_file(words) if words in DOCUMENTS else "",
     )
 
 

@@ -10,22 +10,13 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.cli.app import COMMANDS, command_module
-from airflow_kstreams.cli.json_output import ErrorDocument
+from airflow_kstreams.cli.documents.by_command import DOCUMENTS
 
 #: Folder of the schemas, below that of the pages.
 SCHEMAS = "json"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ERROR = "error"
 _FIELD = re.compile(r"^:param (?P<name>\w+): (?P<text>.+?)(?=^:|\Z)", re.MULTILINE | re.DOTALL)
-
-
-def document_types() -> dict[str, Any]:
-    """Return the type of each document by the words of the command that prints it."""
-    found: dict[str, Any] = {_ERROR: ErrorDocument}
-    for name in COMMANDS:
-        found |= getattr(command_module(name), "DOCUMENTS", {})
-    return found
 
 
 def schema_file(command: str) -> str:
@@ -38,7 +29,7 @@ def schema_file(command: str) -> str:
 
 def json_schemas() -> dict[str, str]:
     """Return the text of each schema by its file."""
-    return {schema_file(command): _schema(command, kind) for command, kind in document_types().items()}
+    return {schema_file(command): _schema(command, kind) for command, kind in DOCUMENTS.items()}
 
 
 def _schema(command: str, kind: Any) -> str:

@@ -6,30 +6,16 @@ Keys and values of records are printed only by ``show --values``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic, LettersSeen, SeenLetter
-from airflow_kstreams.batch.protocol.replay_records import Replay
-from airflow_kstreams.batch.replay.replay import DeadLetterReplay
-from airflow_kstreams.batch.replay.selection import Selection
-from airflow_kstreams.cli.documents.letter_documents import (
-    LetterDocument,
-    LetterHeader,
-    LettersDocument,
-    ReplayDocument,
-    ShownLettersDocument,
-    letters_document,
-    origin_text,
-    replay_document,
-)
-from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
+    AsJson,
     Connection,
     DryRun,
     connecting,
@@ -37,25 +23,18 @@ from airflow_kstreams.cli.shared_options import (
     say,
     show,
 )
-from airflow_kstreams.explore.record_table import shown_time
-from airflow_kstreams.explore.tables import Table
-from airflow_kstreams.streams import serdes
-from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import facts_of
-from airflow_kstreams.streams.settings import ApplicationSettings
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.protocol.replay_records import Replay
+    from airflow_kstreams.batch.replay.selection import Selection
+    from airflow_kstreams.streams.ports import TopicPartition
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
 _PLACE = re.compile(r"(.+)-([0-9]{1,9})@([0-9]{1,18})")
 
 dead_letters = typer.Typer(
     help="List dead letters, show one, or bring some of them back.", no_args_is_help=True
 )
-
-DOCUMENTS = {
-    "dead-letters list": LettersDocument,
-    "dead-letters show": ShownLettersDocument,
-    "dead-letters replay": ReplayDocument,
-}
 
 DeadLetterTopicName = Annotated[
     str | None,
@@ -102,13 +81,18 @@ def list_letters(
 
     It only reads, up to the end that the topic has at the start.
     """
+    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
+    from airflow_kstreams.cli.documents.letter_documents import letters_document
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.cli.tables.letter_tables import survey_notes, survey_tables
+
     selection = _selection(where, None)
     topic = DeadLetterTopic(connection.cluster(), _settings(application_id, dead_letter_topic))
     found = topic.survey(selection, newest=limit)
     if as_json:
         print_json(letters_document(application_id, found))
         return
-    show(_survey_tables(found), notes=_survey_notes(found, selection))
+    show(survey_tables(found), notes=survey_notes(found, selection))
 
 
 @dead_letters.command("show")
@@ -141,18 +125,25 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
     Key, value and headers of its record are shown only with --values; without it, *** replaces what the error
     quotes of them.
     """
+    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
+    from airflow_kstreams.cli.documents.letter_documents import ShownLettersDocument, shown_letter
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.cli.tables.letter_tables import letter_table
+
     partition, offset = _place(place)
     topic = DeadLetterTopic(connection.cluster(), _settings(application_id, dead_letter_topic))
     found = topic.letters_at(partition, offset)
     if as_json:
-        letters = [_letter(seen, values, key_serde, value_serde) for seen in found]
+        letters = [
+            shown_letter(seen, values=values, key_serde=key_serde, value_serde=value_serde) for seen in found
+        ]
         print_json(ShownLettersDocument(letters=letters))
         return
     for seen in found:
         facts = seen.facts(values=values)
         stacktrace = facts.pop("stacktrace", "")
-        rows = [*_what_happened(seen, facts), *_record(seen, values, key_serde, value_serde)]
-        show([_two_columns(f"Dead letter {seen.letter.place}", rows)], notes=stacktrace.split("\n"))
+        table = letter_table(seen, facts, values=values, key_serde=key_serde, value_serde=value_serde)
+        show([table], notes=stacktrace.split("\n"))
 
 
 @dead_letters.command("replay")
@@ -191,6 +182,11 @@ def replay(  # noqa: PLR0913 - every parameter is an option
     Replays the letters that no earlier replay has replayed, up to the topic's end; letters outside --where
     and --limit stay for later replays. May be interrupted and run again.
     """
+    from airflow_kstreams.batch.replay.replay import DeadLetterReplay
+    from airflow_kstreams.cli.documents.letter_documents import replay_document
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.cli.tables.letter_tables import replay_notes, replay_table
+
     selection = _selection(where, limit)
     named = replay_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
     tool = DeadLetterReplay(
@@ -211,10 +207,12 @@ def replay(  # noqa: PLR0913 - every parameter is an option
     if found is not None and as_json:
         print_json(replay_document(found, dry_run=dry_run))
     elif found is not None:
-        show([_replayed(found)] if found.records else [], notes=_notes(found, dry_run=dry_run))
+        show([replay_table(found)] if found.records else [], notes=replay_notes(found, dry_run=dry_run))
 
 
 def _settings(application_id: str, dead_letter_topic: str | None) -> ApplicationSettings:
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
     named = {"errors.dead.letter.queue.topic.name": dead_letter_topic} if dead_letter_topic else {}
     return ApplicationSettings.parse(application_id, named)
 
@@ -225,6 +223,8 @@ def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
     :raises BadParameter: a condition is not written as ``FIELD=VALUE``, or a field is given twice.
     :raises ConfigError: a condition is not valid, as in ``Selection.parse``.
     """
+    from airflow_kstreams.batch.replay.selection import Selection
+
     where: dict[str, str] = {}
     for name, value in named_values(pairs, "--where", "FIELD=VALUE"):
         if name in where:
@@ -236,134 +236,18 @@ def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
 
 
 def _place(text: str) -> tuple[TopicPartition, int]:
+    from airflow_kstreams.streams.ports import TopicPartition
+
     found = _PLACE.fullmatch(text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is not TOPIC-PARTITION@OFFSET, as orders-0@17")
     return TopicPartition(found[1], int(found[2])), int(found[3])
 
 
-def _survey_tables(found: LettersSeen) -> Iterator[Table]:
-    if found.groups:
-        yield Table(
-            title=f"Dead letters of {found.topic}",
-            columns=("topic", "node", "exception", "earliest", "latest", "waiting", "replayed", "letters"),
-            rows=[
-                (
-                    group.topic or "-",
-                    group.node or "-",
-                    group.exception or "-",
-                    shown_time(group.first_ms),
-                    shown_time(group.last_ms),
-                    f"{group.waiting:,}",
-                    f"{group.replayed:,}",
-                    f"{group.letters:,}",
-                )
-                for group in found.groups
-            ],
-            numbers=3,
-        )
-    if found.newest:
-        yield Table(
-            title="The newest",
-            columns=("letter", "record", "exception", "node", "time", "replay"),
-            rows=[
-                (
-                    seen.letter.place,
-                    str(seen.letter.origin or "-"),
-                    seen.letter.facts.get("exception", "-"),
-                    seen.letter.facts.get("node", "-"),
-                    shown_time(seen.timestamp_ms),
-                    seen.fate.value,
-                )
-                for seen in found.newest
-            ],
-            more=found.letters - len(found.newest),
-        )
-
-
-def _survey_notes(found: LettersSeen, selection: Selection) -> Iterator[str]:
-    if not found.letters:
-        yield f"There are no {selection.which} in {found.topic}."
-        return
-    waiting, replayed = (sum(getattr(g, name) for g in found.groups) for name in ("waiting", "replayed"))
-    stays = found.letters - waiting - replayed
-    yield f"Letters: {found.letters:,}; {waiting:,} wait for a replay, {replayed:,} were replayed."
-    if stays:
-        yield f"{stays:,} stay: they belong to no consumed record, as of timers, or do not hold all of it."
-
-
-def _two_columns(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    return Table(title=title, columns=("what", "is"), rows=rows)
-
-
-def _what_happened(seen: SeenLetter, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    yield "record", str(seen.letter.origin or "none")
-    yield "time", shown_time(seen.timestamp_ms)
-    yield "replay", seen.fate.value
-    for name, text in facts.items():
-        yield f"__streams.errors.{name}", text
-
-
-def _record(
-    seen: SeenLetter, values: bool, key_serde: SerdeName | None, value_serde: SerdeName | None
-) -> Iterator[tuple[str, str]]:
-    record = seen.letter.record
-    for what, data, serde in (("key", record.key(), key_serde), ("value", record.value(), value_serde)):
-        yield what, _bytes(data, serde) if values or serde else _size(data)
-    for name, data in facts_of(record.headers())[1]:
-        yield f"header {name}", _bytes(data, None) if values else _size(data)
-
-
-def _letter(
-    seen: SeenLetter, values: bool, key_serde: SerdeName | None, value_serde: SerdeName | None
-) -> LetterDocument:
-    record = seen.letter.record
-    key, value = record.key(), record.value()
-    return LetterDocument(
-        place=seen.letter.place,
-        record=origin_text(seen),
-        time_ms=seen.timestamp_ms,
-        replay=seen.fate.value,
-        error=seen.facts(values=values),
-        key_bytes=None if key is None else len(key),
-        key=_bytes(key, key_serde) if key is not None and (values or key_serde) else None,
-        value_bytes=None if value is None else len(value),
-        value=_bytes(value, value_serde) if value is not None and (values or value_serde) else None,
-        headers=[
-            LetterHeader(
-                name=name,
-                bytes=None if data is None else len(data),
-                text=_bytes(data, None) if data is not None and values else None,
-            )
-            for name, data in facts_of(record.headers())[1]
-        ],
-    )
-
-
-def _size(data: bytes | None) -> str:
-    return "none" if data is None else f"{len(data):,} bytes (--values shows them)"
-
-
-def _bytes(data: bytes | None, serde: SerdeName | None) -> str:
-    """Return bytes as their serde reads them, else as text, else as hex."""
-    if data is None:
-        return "none"
-    if serde is SerdeName.BYTES:
-        return data.hex(" ")
-    if serde is not None:
-        try:
-            found = getattr(serdes, serde.value)().deserialize(data)
-        except Exception as error:  # a serde may raise anything, and the letter is shown
-            return f"not {serde.value} ({error}): {_bytes(data, None)}"
-        return found if isinstance(found, str) else repr(found)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.hex(" ")
-
-
 def _refuse_nothing(found: Replay, selection: Selection) -> None:
     """Refuse conditions that no letter fits: one of them is likely to be misspelt."""
+    from airflow_kstreams.streams.errors import ConfigError
+
     if selection.where and not (found.records or found.without_origin or found.left_out or found.repeated):
         raise ConfigError(
             f"{found.dead_letter_topic} has no {selection.which} that wait for a replay; "
@@ -375,43 +259,3 @@ def _refuse_nothing(found: Replay, selection: Selection) -> None:
 def _before(planned: Replay | None, selection: Selection, replay_id: str) -> Iterator[str]:
     count = "" if planned is None else f" ({planned.records:,} records to bring back)"
     yield f"Replay of {selection}{count}. If it is interrupted, go on with: --replay-id '{replay_id}'"
-
-
-def _replayed(found: Replay) -> Table:
-    return Table(
-        title=f"Dead letters of {found.dead_letter_topic}",
-        columns=("topic they came from", "records"),
-        rows=[(topic, str(count)) for topic, count in found.records_per_topic.items()],
-        numbers=1,
-    )
-
-
-def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
-    if not found.records:
-        yield f"There is nothing to bring back from {found.dead_letter_topic}."
-    for store, count in found.late.items():
-        yield (
-            f"Too late: {count:,} of these records are dated where all windows of {store!r} have closed; "
-            "the next run drops there what reaches it, and counts it as late."
-        )
-    if found.late_unknown:
-        yield (
-            f"Of {found.late_unknown:,} of these records it is not known whether their windows have closed; "
-            "the next run counts as late what it drops."
-        )
-    if found.unselected:
-        yield f"For a later replay: {found.unselected:,} letters that do not fit --where."
-    if found.at_limit:
-        yield f"For a later replay: all letters past the limit of {found.limit:,} records."
-    if found.repeated:
-        yield f"Passed by: {found.repeated:,} letters whose record another letter brought back."
-    if found.without_origin:
-        yield f"Left alone: {found.without_origin} letters that belong to no consumed record, as of timers."
-    if found.left_out:
-        yield (
-            f"Left alone: {found.left_out} letters without their records, which did not fit; their header "
-            "__streams.errors.left.out says so, and .topic, .partition and .offset where the record is."
-        )
-    if found.expired:
-        yield f"Deleted before their letters were replayed: {found.expired} offsets."
-    yield "Dry run: nothing was changed." if dry_run else "Done."

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-import msgspec
 import typer
 
-from airflow_kstreams.cli.json_output import AsJson, print_json
-from airflow_kstreams.cli.shared_options import ApplicationPath, FunctionName, load_topology
-from airflow_kstreams.streams.errors import ConfigError, unwritable
-from airflow_kstreams.streams.graph.components import parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
-from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.cli.shared_options import ApplicationPath, AsJson, FunctionName, load_topology
 
 
 class TopologyFormat(StrEnum):
@@ -36,50 +30,6 @@ _BY_ENDING = {
     ".mmd": TopologyFormat.MERMAID,
     ".mermaid": TopologyFormat.MERMAID,
 }
-
-
-class TopologyNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of a topology.
-
-    :param name: its name.
-    :param kind: what it is.
-    :param parents: names of the nodes whose records it gets.
-    :param topics: topics that a source reads, or the topic that a sink writes.
-    :param stores: stores that a processor uses.
-    :param defined_at: file and line that defined it; null where they are not known.
-    """
-
-    name: str
-    kind: Literal["source", "processor", "sink"]
-    parents: Sequence[str]
-    topics: Sequence[str]
-    stores: Sequence[str]
-    defined_at: str | None
-
-
-class TopologyPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A subtopology.
-
-    :param id: its number.
-    :param nodes: its nodes, parents before children.
-    """
-
-    id: int
-    nodes: Sequence[TopologyNode]
-
-
-class TopologyDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The topology of an application file.
-
-    :param application_id: application by which internal topics are named; null for their logical names.
-    :param subtopologies: its subtopologies by their numbers.
-    """
-
-    application_id: str | None
-    subtopologies: Sequence[TopologyPart]
-
-
-DOCUMENTS = {"describe": TopologyDocument}
 
 
 def describe(
@@ -103,9 +53,12 @@ def describe(
     The format stream-time says how far the end of a run brings stream time of each subtopology.
     """
     if as_json:
+        from airflow_kstreams.cli.documents.topology_document import topology_document
+        from airflow_kstreams.cli.json_output import print_json
+
         if output_format or output:
             raise typer.BadParameter("goes without --format and --output", param_hint="--json")
-        print_json(_document(load_topology(application, function), application_id))
+        print_json(topology_document(load_topology(application, function), application_id))
         return
     wanted = output_format or _by_ending(output)
     topology = load_topology(application, function)
@@ -122,38 +75,9 @@ def describe(
     _write(output, text)
 
 
-def _document(topology: Topology, application_id: str | None) -> TopologyDocument:
-    def shown(topic: str) -> str:
-        return topic if application_id is None else topology.real_topic(topic, application_id)
-
-    def entry(node: Node) -> TopologyNode:
-        kind: Literal["source", "processor", "sink"]
-        topics: tuple[str, ...] = ()
-        match node:
-            case SourceNode():
-                kind, topics = "source", node.topics
-            case ProcessorNode():
-                kind = "processor"
-            case SinkNode():
-                kind, topics = "sink", (node.topic,)
-        return TopologyNode(
-            name=node.name,
-            kind=kind,
-            parents=parents(node),
-            topics=[*map(shown, topics)],
-            stores=node.stores if isinstance(node, ProcessorNode) else (),
-            defined_at=None if node.site is None else str(node.site),
-        )
-
-    return TopologyDocument(
-        application_id=application_id,
-        subtopologies=[
-            TopologyPart(id=sub.id, nodes=[*map(entry, sub.nodes)]) for sub in topology.subtopologies()
-        ],
-    )
-
-
 def _by_ending(output: Path | None) -> TopologyFormat:
+    from airflow_kstreams.streams.errors import ConfigError
+
     ending = output.suffix.lower() if output else ""
     if ending in _BY_ENDING:
         return _BY_ENDING[ending]
@@ -164,6 +88,8 @@ def _by_ending(output: Path | None) -> TopologyFormat:
 
 
 def _write(path: Path, text: str) -> None:
+    from airflow_kstreams.streams.errors import unwritable
+
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

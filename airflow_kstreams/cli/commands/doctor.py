@@ -6,18 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
-from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES, error, ok, warning
-from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
     ApplicationSetting,
+    AsJson,
     Connection,
     FunctionName,
     application_settings,
@@ -26,25 +23,13 @@ from airflow_kstreams.cli.shared_options import (
     say,
     show,
 )
-from airflow_kstreams.explore.tables import Table
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.inspect.doctor import Finding
 
 _HOUR_MS = 3_600_000
 _MAX_BYTES = "message.max.bytes"
 FOUND_ERRORS = 1
-
-
-class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What doctor found.
-
-    :param application_id: the application.
-    :param findings: the result of each check.
-    """
-
-    application_id: str
-    findings: Sequence[Finding]
-
-
-DOCUMENTS = {"doctor": DoctorDocument}
 
 
 @connecting
@@ -70,6 +55,9 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
 
     Nothing is written to Kafka. The exit code is 1 if an error was found.
     """
+    from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
+    from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES
+
     settings = application_settings(application_id, setting)
     topology = load_topology(application, function)
     cluster = connection.cluster(settings)
@@ -89,6 +77,9 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
     findings += _of_client_settings(config)
     findings += _of_releases()
     if as_json:
+        from airflow_kstreams.cli.documents.doctor_document import DoctorDocument
+        from airflow_kstreams.cli.json_output import print_json
+
         print_json(DoctorDocument(application_id=application_id, findings=findings))
     else:
         _show(findings)
@@ -97,6 +88,7 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
 
 
 def _of_client_settings(config: Mapping[str, object]) -> Iterator[Finding]:
+    from airflow_kstreams.batch.inspect.doctor.findings import ok, warning
     from airflow_kstreams.kafka.configuration.weak_settings import weaknesses
 
     check, found = "client settings", list(weaknesses(config))
@@ -106,6 +98,7 @@ def _of_client_settings(config: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def _of_releases() -> Iterator[Finding]:
+    from airflow_kstreams.batch.inspect.doctor.findings import error, ok, warning
     from airflow_kstreams.launch.installation import installed, mixed_pyspark
 
     check, found = "releases", list(installed())
@@ -125,6 +118,8 @@ def _of_releases() -> Iterator[Finding]:
 
 def _show(findings: Sequence[Finding]) -> None:
     """Print the table, and below it the remedies, with each command in one piece to be copied."""
+    from airflow_kstreams.explore.tables import Table
+
     rows = [(finding.level.value, finding.check, finding.text) for finding in findings]
     show([Table(title="What was looked at", columns=("", "check", "found"), rows=rows)])
     for finding in findings:

@@ -4,45 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.batch.expand.growth import GrowthPlan, grow_topic
-from airflow_kstreams.batch.expand.processor_expansion import (
-    CatchUpOptions,
-    ProcessorExpansion,
-    give_up_expansions,
-)
-from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
-from airflow_kstreams.batch.report.growing import growth_notes, history_text, kinds_text
-from airflow_kstreams.cli.documents.growth_documents import (
-    PartitionsDocument,
-    ProcessorsDocument,
-    partitions_document,
-    processors_document,
-)
-from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
+    AsJson,
     Connection,
     DryRun,
     application_settings,
     connecting,
     show,
 )
-from airflow_kstreams.explore.tables import Table, shown_progress
-from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: Number of new partitions, or sources, with a row of their own.
-_ROWS = 20
-
-DOCUMENTS = {
-    "expand partitions": PartitionsDocument,
-    "expand processors": ProcessorsDocument,
-    "expand abort": ProcessorsDocument,
-}
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.expand.processor_expansion import ProcessorExpansion
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
 expand = typer.Typer(
     help="Grow a topic, or the tasks that keep its state, while every key stays with its state.",
@@ -67,6 +46,12 @@ def partitions(
     again. Runs may go on meanwhile. May be repeated: a topic that has this number of partitions stays as it
     is.
     """
+    from airflow_kstreams.batch.expand.growth import grow_topic
+    from airflow_kstreams.batch.report.growing import growth_notes
+    from airflow_kstreams.cli.documents.growth_documents import partitions_document
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.cli.tables.growth_tables import growth_tables
+
     settings = application_settings(application_id, setting)
     found = connection.cluster(settings)
     plan = grow_topic(found, settings, topic=topic, count=to, dry_run=dry_run)
@@ -74,40 +59,7 @@ def partitions(
         print_json(partitions_document(plan, dry_run=dry_run))
         return
     end = "Dry run: nothing was changed." if dry_run else "Done."
-    show(_growth_tables(plan), notes=[*growth_notes(plan), end])
-
-
-def _growth_tables(plan: GrowthPlan) -> Iterator[Table]:
-    yield Table(
-        title=f"Topic {plan.topic} of application {plan.application_id}",
-        columns=("what", "is"),
-        rows=list(_growth_rows(plan)),
-    )
-    if plan.new:
-        waits = {each.partition: ", ".join(map(str, each.waits_for)) for each in plan.waits}
-        yield Table(
-            title="New partitions",
-            columns=("partition", "task", "its keys come from", "would wait now for"),
-            rows=[
-                (
-                    str(new.partition),
-                    f"{plan.subtopology}_{new.group}",
-                    ", ".join(f"{plan.topic}-{number}" for number in new.ancestors),
-                    waits.get(new.partition, "nothing"),
-                )
-                for new in plan.new[:_ROWS]
-            ],
-            more=max(0, len(plan.new) - _ROWS),
-        )
-
-
-def _growth_rows(plan: GrowthPlan) -> Iterator[tuple[str, str]]:
-    yield "partitions", str(plan.count) if plan.done else f"{plan.before} -> {plan.count}"
-    yield "read by", f"subtopology {plan.subtopology}, {plan.tasks} tasks"
-    if plan.grown is not None:
-        yield "partition counts", history_text(plan.grown.history)
-        yield "first count", str(plan.grown.history[0])
-        yield "kinds of growth", kinds_text(plan.grown)
+    show(growth_tables(plan), notes=[*growth_notes(plan), end])
 
 
 @expand.command("processors")
@@ -148,6 +100,13 @@ def processors(  # noqa: PLR0913 - every parameter is an option
     State is copied while runs go on; the next run that finds the copies nearly complete makes the takeover.
     May be ended and repeated: it goes on where it was.
     """
+    from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
+    from airflow_kstreams.batch.expand.processor_plan import copied_of
+    from airflow_kstreams.cli.documents.growth_documents import processors_document
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.cli.tables.growth_tables import processor_notes, processor_tables
+    from airflow_kstreams.explore.tables import shown_progress
+
     settings = application_settings(application_id, setting)
     found = connection.cluster(settings, in_child=False)
     options = CatchUpOptions(rate=rate, parallel=parallel, follow=not no_wait)
@@ -162,8 +121,8 @@ def processors(  # noqa: PLR0913 - every parameter is an option
         print_json(processors_document(application_id, [plan], dry_run=dry_run))
         return
     show(
-        _processor_tables(plan),
-        notes=[*_processor_notes(plan, to), "Dry run: nothing was changed." if dry_run else "Done."],
+        processor_tables(plan),
+        notes=[*processor_notes(plan, to), "Dry run: nothing was changed." if dry_run else "Done."],
     )
 
 
@@ -180,6 +139,11 @@ def abort(
 
     The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
     """
+    from airflow_kstreams.batch.expand.processor_expansion import give_up_expansions
+    from airflow_kstreams.cli.documents.growth_documents import processors_document
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.cli.tables.growth_tables import processor_tables
+
     settings = application_settings(application_id, setting)
     found = connection.cluster(settings)
     plans = give_up_expansions(found, settings, dry_run=dry_run)
@@ -188,55 +152,9 @@ def abort(
         return
     end = "Dry run: nothing was changed." if dry_run else "Given up."
     show(
-        [table for plan in plans for table in _processor_tables(plan)],
+        [table for plan in plans for table in processor_tables(plan)],
         notes=[end if plans else "No processors are on their way."],
     )
-
-
-def _processor_tables(plan: ProcessorPlan) -> Iterator[Table]:
-    after = plan.before if plan.after is None else plan.after.count
-    rows = [
-        ("reads", ", ".join(plan.sub.sources)),
-        ("processors", str(plan.before) if plan.after is None else f"{plan.before} -> {after}"),
-        ("partitions", ", ".join(f"{count} of {topic}" for topic, count in plan.entry.partitions.items())),
-    ]
-    if plan.after is not None:
-        rows.append(("the new ones read", ", ".join(map(str, plan.reads[:_ROWS]))))
-    yield Table(
-        title=f"Subtopology {plan.sub.id} of application {plan.application_id}",
-        columns=("what", "is"),
-        rows=rows,
-    )
-    if plan.sources:
-        yield Table(
-            title="State to copy",
-            columns=("from", "for processors", "copied to", "ends at", "entries", "bytes"),
-            rows=[_row(each) for each in plan.sources[:_ROWS]],
-            numbers=4,
-            more=max(0, len(plan.sources) - _ROWS),
-        )
-
-
-def _row(each: CopiedSource) -> tuple[str, ...]:
-    position = "-" if each.position is None else str(each.position)
-    added = ", ".join(map(str, each.added))
-    return (
-        str(each.changelog),
-        added,
-        position,
-        str(each.end),
-        str(each.told.copied),
-        str(each.told.copied_bytes),
-    )
-
-
-def _processor_notes(plan: ProcessorPlan, count: int) -> Iterator[str]:
-    if plan.after is None:
-        yield f"Subtopology {plan.sub.id} has {count} processors."
-    elif any(each.lag or each.position is None for each in plan.sources):
-        yield "The takeover comes with a run that finds no more than acceptable.recovery.lag left to copy."
-    else:
-        yield "All state is copied: the next run makes the takeover unless partitions wait for ancestors."
 
 
 @contextmanager

@@ -8,14 +8,13 @@ later round runs on the same records, needs no Kafka, and shows the difference t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.documents.explore_document import ExploreDocument, explore_document
-from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationPath,
+    AsJson,
     Connection,
     FunctionName,
     connecting,
@@ -23,11 +22,9 @@ from airflow_kstreams.cli.shared_options import (
     named_values,
     show,
 )
-from airflow_kstreams.explore import Difference, Exploration, Table
-from airflow_kstreams.explore import explore as explore_topology
-from airflow_kstreams.explore.difference import Result
 
-DOCUMENTS = {"explore": ExploreDocument}
+if TYPE_CHECKING:
+    from airflow_kstreams.explore import Difference, Exploration, Table
 
 
 @connecting
@@ -77,6 +74,10 @@ def explore(  # noqa: PLR0913 - every parameter is an option
     Nothing is written to Kafka. Keep the sample with --sample FILE, edit the application, run the same
     command again, and see what has changed.
     """
+    from airflow_kstreams.cli.documents.explore_document import explore_document
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.explore import explore as explore_topology
+
     topology = load_topology(application, function)
     seen = explore_topology(
         topology,
@@ -113,6 +114,8 @@ def _difference(
     seen: Exploration, sample: Path | None, against: Path | None, function: str
 ) -> Difference | None:
     """Return the difference to what the user names, else to the round before on the same sample."""
+    from airflow_kstreams.explore.difference import Result
+
     if against is not None and against.suffix == ".py":
         return seen.diff(seen.rerun(load_topology(against, function)))
     if against is not None:

@@ -6,20 +6,15 @@ from typing import Annotated
 
 import typer
 
-from airflow_kstreams import inspect
-from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
+    AsJson,
     Connection,
     application_settings,
     connecting,
     show,
 )
-from airflow_kstreams.inspect.readings import LOOK_MS
-from airflow_kstreams.inspect.tables_of import notes_of_lag, tables_of_lag
-
-DOCUMENTS = {"lag": inspect.SeenLag}
 
 
 @connecting
@@ -34,6 +29,11 @@ def lag(
 
     Markers of transactions take offsets, too, so there may be fewer records.
     """
+    from airflow_kstreams import inspect
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.inspect.readings import LOOK_MS
+    from airflow_kstreams.inspect.tables_of import notes_of_lag, tables_of_lag
+
     settings = application_settings(application_id, setting).of_look(LOOK_MS)
     kafka = connection.cluster(settings, look_ms=LOOK_MS)
     found = inspect.lag(application_id, kafka, partitions=partitions, settings=settings.to_dict())

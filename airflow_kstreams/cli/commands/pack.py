@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from airflow_kstreams.cli.shared_options import say
-from airflow_kstreams.spark.driver.package_archive import build_archive, python_tag, spark_conf
 
 
 def pack(
@@ -29,6 +28,8 @@ def pack(
     Build it on a machine like the executors, with their Python version. Arrow, pandas and Spark itself are
     not in it.
     """
+    from airflow_kstreams.spark.driver.package_archive import build_archive, python_tag, spark_conf
+
     archive = build_archive(output, extras=[extra.strip() for extra in extras.split(",") if extra.strip()])
     for name, version in sorted(archive.distributions.items()):
         say(f"{name} {version}")

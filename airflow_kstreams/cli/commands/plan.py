@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from airflow_kstreams import inspect
-from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
+    AsJson,
     Connection,
     FunctionName,
     application_settings,
@@ -21,10 +20,6 @@ from airflow_kstreams.cli.shared_options import (
     show,
     utc_ms,
 )
-from airflow_kstreams.inspect.readings import LOOK_MS
-from airflow_kstreams.inspect.tables_of import notes_of_plan, tables_of_plan
-
-DOCUMENTS = {"plan": inspect.NextRun}
 
 
 @connecting
@@ -55,6 +50,11 @@ def plan(  # noqa: PLR0913 - every parameter is an option
 
     It is the begin itself, on a cluster where nothing is written.
     """
+    from airflow_kstreams import inspect
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.inspect.readings import LOOK_MS
+    from airflow_kstreams.inspect.tables_of import notes_of_plan, tables_of_plan
+
     topology = None if application is None else load_topology(application, function)
     settings = application_settings(application_id, setting).of_look(LOOK_MS)
     found = inspect.plan(

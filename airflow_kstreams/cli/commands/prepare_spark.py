@@ -9,9 +9,6 @@ from typing import Annotated
 import typer
 
 from airflow_kstreams.cli.shared_options import say
-from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, class_archive
-from airflow_kstreams.spark.driver.class_archive import keep_classes
-from airflow_kstreams.streams.errors import require
 
 
 def prepare_spark(
@@ -28,6 +25,10 @@ def prepare_spark(
     Run it once for each machine or image that starts drivers, and again after Java or Spark has changed:
     drivers ignore an archive of another Java or Spark. It takes about half a minute.
     """
+    from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, class_archive
+    from airflow_kstreams.spark.driver.class_archive import keep_classes
+    from airflow_kstreams.streams.errors import require
+
     require("spark", "pyspark", "pandas", "pyarrow", what="prepare-spark")
     looked_for = class_archive(os.environ)
     archive = (output or looked_for).absolute()

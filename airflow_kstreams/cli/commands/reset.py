@@ -5,29 +5,19 @@ Its options are those of Kafka's own application reset tool, and the specificati
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from airflow_kstreams.batch.protocol.offsets.parked import parked_total
-from airflow_kstreams.batch.reset.acceptance import partitions_in
-from airflow_kstreams.batch.reset.reset import ApplicationReset
-from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest
-from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
-from airflow_kstreams.cli.documents.reset_document import ResetDocument, reset_document
-from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
+    AsJson,
     Connection,
     DryRun,
     connecting,
     show,
 )
-from airflow_kstreams.explore.tables import Table
-
-DOCUMENTS = {"reset": ResetDocument}
 
 
 @connecting
@@ -115,6 +105,14 @@ def reset(  # noqa: PLR0913 - every parameter is an option
 
     Stop its runs first, and see with --dry-run what would be done.
     """
+    from airflow_kstreams.batch.reset.acceptance import partitions_in
+    from airflow_kstreams.batch.reset.reset import ApplicationReset
+    from airflow_kstreams.batch.reset.reset_plan import ResetRequest
+    from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
+    from airflow_kstreams.cli.documents.reset_document import reset_document
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.cli.tables.reset_tables import reset_notes, reset_tables
+
     scenario = scenario_of(
         {
             "to-offset": to_offset,
@@ -143,92 +141,8 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         if as_json:
             print_json(reset_document(plan, dry_run=dry_run))
         elif dry_run:
-            show(_tables(plan, "would be"), notes=[*_notes(plan), "Dry run: nothing was changed."])
+            show(reset_tables(plan, "would be"), notes=[*reset_notes(plan), "Dry run: nothing was changed."])
         else:
-            show(_tables(plan, "was"), notes=[*_notes(plan), "Done."])
+            show(reset_tables(plan, "was"), notes=[*reset_notes(plan), "Done."])
         if dry_run:
             tool.refuse(plan)
-
-
-def _tables(plan: ResetPlan, verb: str) -> Iterator[Table]:
-    app = plan.request.application_id
-    if plan.offsets:
-        yield Table(
-            title=f"Offsets of group {app}",
-            columns=("topic", "", "partition", "from", "to"),
-            rows=[(change.partition.topic, _why(change), *_numbers(change)) for change in plan.offsets],
-            numbers=3,
-        )
-    if plan.deleted:
-        yield Table(
-            title="Internal topics to delete" if verb == "would be" else "Deleted internal topics",
-            columns=("topic", "partitions"),
-            rows=[(topic, str(count)) for topic, count in sorted(plan.deleted.items())],
-            numbers=1,
-        )
-    rows = list(_protocol(plan, verb))
-    if rows:
-        yield Table(title=f"Metadata and ledger of {app}", columns=("what", "result"), rows=rows)
-
-
-def _why(change: OffsetChange) -> str:
-    if change.intermediate:
-        return "what is unread is skipped"
-    if change.after > change.asked:
-        return f"{change.asked} asked for, the log begins later"
-    return f"{change.asked} asked for, the log ends before" if change.after < change.asked else ""
-
-
-def _numbers(change: OffsetChange) -> tuple[str, str, str]:
-    before = "none" if change.before is None else str(change.before)
-    return str(change.partition.partition), before, str(change.after)
-
-
-def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
-    for lost in plan.lost:
-        yield lost, f"{verb} given up"
-    if plan.interrupted:
-        yield (
-            plan.interrupted,
-            "was interrupted and " + ("is" if verb == "was" else "would be") + " completed",
-        )
-    if plan.dropped_run is not None:
-        yield f"unfinished slice of run {plan.dropped_run or '(another program)'}", f"{verb} dropped"
-    elif plan.metadata_keys:
-        yield "markers and stop offsets of the last run", f"{verb} deleted"
-    if plan.lease is not None:
-        yield f"lease of {plan.lease.owner} for run {plan.lease.owner_run_id}", f"{verb} taken away"
-    for run_id in plan.taken_back:
-        yield f"run {run_id}", f"{verb} taken back: it may run again"
-    for topic in plan.gone:
-        yield f"what is recorded of {topic}, which does not exist", f"{verb} dropped"
-    for topic, unread in sorted(plan.unread.items()):
-        yield f"records of {topic} that no run has read: {unread}", f"{verb} given up"
-    for node, count in parked_total(plan.given_up).items():
-        number = "an unknown number" if count is None else str(count)
-        yield f"records parked at node {node}: {number}", f"{verb} given up"
-    if plan.groups_dropped:
-        yield "partition groups of deleted changelogs", f"{verb} dropped"
-
-
-def _notes(plan: ResetPlan) -> Iterator[str]:
-    changed = plan.offsets or plan.deleted
-    if plan.kept and changed and not plan.interrupted:
-        yield f"Not named, and left alone: the offsets of {', '.join(plan.kept)}."
-    for topic, owner in sorted(plan.ambiguous.items()):
-        yield (
-            f"Left alone: {topic}, which may belong to application {owner}. If it does not, name it by "
-            "--internal-topics."
-        )
-    for member in plan.members:
-        yield f"In the consumer group, and not removed: {member}. It may move the offsets again: stop it."
-    if plan.request.repair_ledger:
-        yield _repair_note(plan)
-    elif not (changed or plan.metadata_keys or plan.lease or plan.interrupted):
-        yield "There is nothing to reset."
-
-
-def _repair_note(plan: ResetPlan) -> str:
-    if not plan.repaired:
-        return "Every record of the ledger can be read: there is nothing to repair."
-    return "The ledger holds all that could be read of it, and runs go on with that."

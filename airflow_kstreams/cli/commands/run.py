@@ -15,9 +15,6 @@ from airflow_kstreams.cli.shared_options import (
     Connection,
     connecting,
 )
-from airflow_kstreams.launch.client_config_file import client_config_file
-from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY
-from airflow_kstreams.streams.errors import ConfigError, require
 
 
 @connecting
@@ -40,6 +37,10 @@ def run(
     Exit codes are those of the application file: 0 done, 1 a retry may help, 2 a retry cannot help, 130
     interrupted.
     """
+    from airflow_kstreams.launch.client_config_file import client_config_file
+    from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY
+    from airflow_kstreams.streams.errors import ConfigError, require
+
     require("spark", "pyspark", "pandas", "pyarrow", what="a run")
     if "__main__" not in application.read_text(encoding="utf-8", errors="replace"):
         raise ConfigError(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from airflow_kstreams import inspect
-from airflow_kstreams.cli.json_output import AsJson, print_json
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
+    AsJson,
     Connection,
     application_settings,
     connecting,
@@ -23,22 +20,6 @@ from airflow_kstreams.cli.shared_options import (
     show,
     utc_ms,
 )
-from airflow_kstreams.explore.tables import Table
-from airflow_kstreams.inspect.readings import LOOK_MS
-from airflow_kstreams.inspect.tables_of import (
-    notes_of_comparison,
-    notes_of_run,
-    notes_of_runs,
-    tables_of_comparison,
-    tables_of_run,
-    tables_of_runs,
-)
-
-DOCUMENTS = {
-    "runs": inspect.SeenRuns,
-    "runs show": inspect.RunInFull,
-    "runs compare": inspect.ComparedRuns,
-}
 
 
 class RunStateName(StrEnum):
@@ -91,6 +72,11 @@ def runs(  # noqa: PLR0913 - every parameter is an option
 
     A question mark follows the state of a run that is odd, though it is green; the rule is said below.
     """
+    from airflow_kstreams import inspect
+    from airflow_kstreams.cli.json_output import print_json
+    from airflow_kstreams.inspect import tables_of
+    from airflow_kstreams.inspect.readings import LOOK_MS
+
     if sum(each is not None for each in (run, pair, html)) > 1:
         raise typer.BadParameter("give one of --show, --compare and --html")
     if html is not None and as_json:
@@ -106,28 +92,25 @@ def runs(  # noqa: PLR0913 - every parameter is an option
     )
     settings = application_settings(application_id, setting).of_look(LOOK_MS)
     kafka = connection.cluster(settings, look_ms=LOOK_MS)
-    look = partial(_show, as_json=as_json)
-    if pair is not None:
-        compared = inspect.compare(application_id, *pair, kafka, settings=settings.to_dict())
-        look(compared, tables_of_comparison(compared), notes_of_comparison(compared))
-        return
-    if run is not None or html is not None:
-        full = inspect.run(application_id, run or html, kafka, settings=settings.to_dict())
-        if html is None:
-            look(full, tables_of_run(full), notes_of_run(full))
-        elif output is None:
+    given = settings.to_dict()
+    if html is not None:
+        full = inspect.run(application_id, html, kafka, settings=given)
+        if output is None:
             typer.echo(inspect.run_page(full), nl=False)
         else:
             output.write_text(inspect.run_page(full), encoding="utf-8")
             say(f"{output} holds run {full.run.run_id}.")
         return
-    found = inspect.runs(
-        application_id, kafka, count=limit, before=before, only=only, settings=settings.to_dict()
-    )
-    look(found, tables_of_runs(found), notes_of_runs(found))
-
-
-def _show(found: object, tables: Iterable[Table], notes: Iterable[str], *, as_json: bool) -> None:
+    found: inspect.ComparedRuns | inspect.RunInFull | inspect.SeenRuns
+    if pair is not None:
+        found = inspect.compare(application_id, *pair, kafka, settings=given)
+        tables, notes = tables_of.tables_of_comparison(found), tables_of.notes_of_comparison(found)
+    elif run is not None:
+        found = inspect.run(application_id, run, kafka, settings=given)
+        tables, notes = tables_of.tables_of_run(found), tables_of.notes_of_run(found)
+    else:
+        found = inspect.runs(application_id, kafka, count=limit, before=before, only=only, settings=given)
+        tables, notes = tables_of.tables_of_runs(found), tables_of.notes_of_runs(found)
     if as_json:
         print_json(found)
     else:

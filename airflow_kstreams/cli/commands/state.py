@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
-from airflow_kstreams.cli.json_output import AsJson, plain_value, print_json_list
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
+    AsJson,
     Connection,
     FunctionName,
     application_settings,
@@ -23,54 +21,12 @@ from airflow_kstreams.cli.shared_options import (
     say,
     show,
 )
-from airflow_kstreams.explore.record_table import shown_time, shown_value
-from airflow_kstreams.explore.tables import Table
 
-#: Rows of one table: more entries are shown in several tables, so that memory does not grow with them.
-_ROWS = 1_000
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
+
 #: Seconds between two lines on the progress of the reading.
 _EVERY_SECONDS = 5.0
-
-
-class StoreEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a store; values that JSON cannot hold stand as Python prints them.
-
-    :param key: the key, without the window of a windowed store.
-    :param value: the value.
-    :param start_ms: begin of the entry's window, epoch milliseconds; null in stores without windows.
-    :param end_ms: end of the window; null in stores without windows.
-    :param waits: whether an element of a join waits for its partner; null in other stores.
-    :param timestamp_ms: time of the record that the entry was made from, epoch milliseconds.
-    :param task: the task that wrote it.
-    """
-
-    key: Any
-    value: Any
-    start_ms: int | None
-    end_ms: int | None
-    waits: bool | None
-    timestamp_ms: int
-    task: str
-
-
-class StateDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The entries of a store.
-
-    :param entries: the entries, a line each.
-    :param more: whether there are more entries than --limit lets through.
-    :param application_id: the application.
-    :param store: name of the store.
-    :param as_of: the moment that all entries belong to.
-    """
-
-    entries: Sequence[StoreEntry]
-    more: bool
-    application_id: str
-    store: str
-    as_of: str
-
-
-DOCUMENTS = {"state": StateDocument}
 
 
 @connecting
@@ -98,6 +54,11 @@ def state(  # noqa: PLR0913 - every parameter is an option
     While a run is under way, the entries are those that each task has committed, and the output says so. Only
     the changelog is read, nothing is written, and no Spark is needed.
     """
+    from airflow_kstreams.batch.inspect.state import StoredState
+    from airflow_kstreams.cli.documents.state_document import StateDocument, store_entry
+    from airflow_kstreams.cli.json_output import print_json_list
+    from airflow_kstreams.cli.tables.state_tables import entry_pages, entry_table, state_notes
+
     topology = load_topology(application, function)
     kafka = connection.cluster(application_settings(application_id, None))
     progress = None if as_json else _Progress().show
@@ -106,7 +67,7 @@ def state(  # noqa: PLR0913 - every parameter is an option
         if as_json:
             print_json_list(
                 "entries",
-                map(_entry, islice(entries, limit) if limit else entries),
+                map(store_entry, islice(entries, limit) if limit else entries),
                 lambda: StateDocument(
                     entries=(),
                     more=next(entries, None) is not None,
@@ -117,10 +78,10 @@ def state(  # noqa: PLR0913 - every parameter is an option
             )
             return
         shown = 0
-        for page in _pages(entries, limit):
+        for page in entry_pages(entries, limit):
             shown += len(page)
-            show([_table(f"Store {store} of {application_id}", page)])
-        for note in _notes(read, key, shown, more=next(entries, None) is not None):
+            show([entry_table(f"Store {store} of {application_id}", page)])
+        for note in state_notes(read, key, shown, more=next(entries, None) is not None):
             say(note)
 
 
@@ -134,52 +95,6 @@ def _entries(read: StoredState, key: str | None, *, hexadecimal: bool) -> Iterat
     except ValueError:
         raise typer.BadParameter(f"{key!r} is not hexadecimal", param_hint="KEY") from None
     return iter(read.find_serialized(serialized))
-
-
-def _pages(entries: Iterator[StateEntry], limit: int) -> Iterator[list[StateEntry]]:
-    """Yield entries a table at a time, so that memory does not grow with them."""
-    left = limit
-    while page := list(islice(entries, min(left, _ROWS) if limit else _ROWS)):
-        yield page
-        left -= len(page)
-        if limit and not left:
-            return
-
-
-def _notes(read: StoredState, key: str | None, shown: int, *, more: bool) -> Iterator[str]:
-    if not shown:
-        yield f"no entry has the key {key}" if key is not None else "the store is empty"
-    if more:
-        yield f"there are more than {shown} entries: --limit 0 shows all"
-    yield str(read.as_of())
-
-
-def _table(title: str, entries: Sequence[StateEntry]) -> Table:
-    columns: dict[str, Callable[[StateEntry], str]] = {
-        "key": lambda entry: shown_value(entry.key),
-        "start": lambda entry: "" if entry.start_ms is None else shown_time(entry.start_ms),
-        "end": lambda entry: "" if entry.end_ms is None else shown_time(entry.end_ms),
-        "value": lambda entry: shown_value(entry.value),
-        "waits": lambda entry: "" if entry.waits is None else ("yes" if entry.waits else "no"),
-        "timestamp": lambda entry: shown_time(entry.timestamp_ms),
-        "task": lambda entry: entry.task_id,
-    }
-    cells = {name: [text(entry) for entry in entries] for name, text in columns.items()}
-    # A column without any value belongs to another kind of store.
-    filled = {name: texts for name, texts in cells.items() if any(texts)}
-    return Table(title=title, columns=tuple(filled), rows=list(zip(*filled.values(), strict=True)))
-
-
-def _entry(entry: StateEntry) -> StoreEntry:
-    return StoreEntry(
-        key=plain_value(entry.key),
-        value=plain_value(entry.value),
-        start_ms=entry.start_ms,
-        end_ms=entry.end_ms,
-        waits=entry.waits,
-        timestamp_ms=entry.timestamp_ms,
-        task=entry.task_id,
-    )
 
 
 class _Progress:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from airflow_kstreams.cli.json_output import AsJson, print_json
-from airflow_kstreams.cli.shared_options import Connection, DryRun, connecting, named_values, say
-from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.commands import create_topics_command
-from airflow_kstreams.streams.ports import TopicSpec
+from airflow_kstreams.cli.shared_options import AsJson, Connection, DryRun, connecting, named_values, say
+
+if TYPE_CHECKING:
+    from airflow_kstreams.cli.documents.topics_document import TopicChange
 
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
 Configs = Annotated[
@@ -24,32 +22,6 @@ Configs = Annotated[
     ),
 ]
 
-
-class TopicChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic that was named, and what became of it.
-
-    :param topic: the topic.
-    :param what: created, set, deleted, or why it stays as it is.
-    :param changed: whether it was changed, or would be.
-    """
-
-    topic: str
-    what: str
-    changed: bool
-
-
-class TopicsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of topics.
-
-    :param dry_run: whether nothing was done.
-    :param topics: the topics.
-    """
-
-    dry_run: bool
-    topics: Sequence[TopicChange]
-
-
-DOCUMENTS = dict.fromkeys(("topics create", "topics set", "topics delete"), TopicsDocument)
 
 topics = typer.Typer(
     help="Create topics, change their settings, or delete them.",
@@ -73,6 +45,9 @@ def create(
 
     Each gets as many replicas as the broker gives new topics.
     """
+    from airflow_kstreams.cli.documents.topics_document import TopicChange
+    from airflow_kstreams.streams.ports import TopicSpec
+
     configs = dict(named_values(config, "--config", "NAME=VALUE"))
     with closing(connection.cluster().admin()) as admin:
         found = admin.describe_topics(names)
@@ -106,6 +81,8 @@ def set_(
     Keys move to other partitions when a topic grows: use airflow-kstreams expand partitions for one whose
     keys have state.
     """
+    from airflow_kstreams.cli.documents.topics_document import TopicChange
+
     configs = dict(named_values(config, "--config", "NAME=VALUE"))
     changes = [f"{name}={value}" for name, value in configs.items()]
     changes += [] if partitions is None else [f"{partitions} partitions"]
@@ -130,6 +107,8 @@ def delete(names: Topics, connection: Connection, dry_run: DryRun = False, as_js
 
     A name with * stands for all topics that match it: look with --dry-run first.
     """
+    from airflow_kstreams.cli.documents.topics_document import TopicChange
+
     for name in names:
         if name.startswith(("*", "__*")):
             raise typer.BadParameter(f"{name!r} would match topics of everybody: name how they begin")
@@ -148,6 +127,9 @@ def delete(names: Topics, connection: Connection, dry_run: DryRun = False, as_js
 
 def _tell(changes: Sequence[TopicChange], *, dry_run: bool, as_json: bool) -> None:
     if as_json:
+        from airflow_kstreams.cli.documents.topics_document import TopicsDocument
+        from airflow_kstreams.cli.json_output import print_json
+
         print_json(TopicsDocument(dry_run=dry_run, topics=changes))
         return
     for change in changes:
@@ -155,6 +137,9 @@ def _tell(changes: Sequence[TopicChange], *, dry_run: bool, as_json: bool) -> No
 
 
 def _refuse_missing(names: Collection[str], found: Collection[str]) -> None:
+    from airflow_kstreams.streams.errors import ConfigError
+    from airflow_kstreams.streams.naming.commands import create_topics_command
+
     missing = [name for name in names if name not in found]
     if missing:
         raise ConfigError(

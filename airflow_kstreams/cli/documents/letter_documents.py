@@ -8,6 +8,8 @@ import msgspec
 
 from airflow_kstreams.batch.inspect.dead_letters import LettersSeen, SeenLetter
 from airflow_kstreams.batch.protocol.replay_records import Replay
+from airflow_kstreams.streams import serdes
+from airflow_kstreams.streams.records.dead_letter_format import facts_of
 
 
 class ListedLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,3 +208,56 @@ def _listed(seen: SeenLetter) -> ListedLetter:
 def origin_text(seen: SeenLetter) -> str | None:
     """Return the place of a letter's record where it was consumed, None if it belongs to none."""
     return None if seen.letter.origin is None else str(seen.letter.origin)
+
+
+def shown_letter(
+    seen: SeenLetter, *, values: bool, key_serde: str | None, value_serde: str | None
+) -> LetterDocument:
+    """Make the document of one whole letter.
+
+    :param values: whether to show key, value and headers of its record.
+    :param key_serde: name of the serde to show the key with; None for text.
+    :param value_serde: name of the serde to show the value with.
+    """
+    record = seen.letter.record
+    key, value = record.key(), record.value()
+    return LetterDocument(
+        place=seen.letter.place,
+        record=origin_text(seen),
+        time_ms=seen.timestamp_ms,
+        replay=seen.fate.value,
+        error=seen.facts(values=values),
+        key_bytes=None if key is None else len(key),
+        key=bytes_text(key, key_serde) if key is not None and (values or key_serde) else None,
+        value_bytes=None if value is None else len(value),
+        value=bytes_text(value, value_serde) if value is not None and (values or value_serde) else None,
+        headers=[
+            LetterHeader(
+                name=name,
+                bytes=None if data is None else len(data),
+                text=bytes_text(data, None) if data is not None and values else None,
+            )
+            for name, data in facts_of(record.headers())[1]
+        ],
+    )
+
+
+def bytes_text(data: bytes | None, serde: str | None) -> str:
+    """Return bytes as their serde reads them, else as text, else as hex.
+
+    :param serde: name of the serde, ``json``; None for text.
+    """
+    if data is None:
+        return "none"
+    if serde == "bytes":
+        return data.hex(" ")
+    if serde is not None:
+        try:
+            found = getattr(serdes, serde)().deserialize(data)
+        except Exception as error:  # a serde may raise anything, and the letter is shown
+            return f"not {serde} ({error}): {bytes_text(data, None)}"
+        return found if isinstance(found, str) else repr(found)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.hex(" ")

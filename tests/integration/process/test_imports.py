@@ -38,6 +38,26 @@ with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(S
 answer = {"modules": sorted({name.partition(".")[0] for name in sys.modules}), "printed": printed.getvalue()}
 """
 
+#: What is loaded for the help of all commands is loaded for the help of one of them.
+_HELP_OF_EACH = """
+import contextlib, io, sys
+from typer.main import get_group
+from airflow_kstreams.cli.app import COMMANDS, app
+
+def ask(words):
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+        app([*words, "--help"])
+    return printed.getvalue()
+
+printed = {}
+for name in COMMANDS:
+    printed[name] = ask([name])
+    command = get_group(app).get_command(None, name)
+    for below in getattr(command, "commands", {}):
+        printed[f"{name} {below}"] = ask([name, below])
+answer = {"modules": sorted(sys.modules), "printed": printed}
+"""
+
 #: Each name is asked for first by some module: no other may have to come before it.
 _NAMES = """
 import importlib, sys
@@ -90,6 +110,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         "engine": _ENGINE,
         "testing": _TESTING,
         "help": _HELP,
+        "help of each": _HELP_OF_EACH,
         "names": _NAMES,
         "map_batches": _MAP_BATCHES,
         "schema registry": _SCHEMA_REGISTRY,
@@ -128,6 +149,33 @@ def test_help_imports_neither_engine_nor_client_when_printed(plain: Answers) -> 
     heavy = {"airflow", "confluent_kafka", "msgspec", "pyspark", "rich"}
     assert heavy.isdisjoint(found["modules"])
     assert "describe" in found["printed"]
+
+
+def test_help_of_a_command_imports_the_command_line_only_when_printed(plain: Answers) -> None:
+    found = plain.to("help of each")
+
+    ours = {name for name in found["modules"] if name.startswith("airflow_kstreams.")}
+    line = (
+        "airflow_kstreams.cli.app",
+        "airflow_kstreams.cli.commands",
+        "airflow_kstreams.cli.shared_options",
+    )
+    others = {name for name in ours if name != "airflow_kstreams.cli" and not name.startswith(line)}
+    assert others == {"airflow_kstreams.cli.least_acls"}
+    heavy = {
+        "airflow",
+        "confluent_kafka",
+        "msgspec",
+        "numpy",
+        "pandas",
+        "psutil",
+        "pyarrow",
+        "pyspark",
+        "rich",
+    }
+    assert heavy.isdisjoint(found["modules"])
+    assert len(found["printed"]) > 20
+    assert not [words for words, text in found["printed"].items() if f"airflow-kstreams {words}" not in text]
 
 
 def test_nothing_heavy_is_imported_when_a_topology_with_batches_is_built(plain: Answers) -> None:

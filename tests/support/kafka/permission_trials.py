@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, partial
 
-from airflow_kstreams.cli.commands.acls import NeededLine, Purpose, needed_lines
+from airflow_kstreams.cli.least_acls import NeededLine, Purpose, needed_lines
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.permissions import Permission
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -38,7 +38,7 @@ from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.reset.scenario import scenario_of
-from airflow_kstreams.cli.commands.acls import Purpose
+from airflow_kstreams.cli.least_acls import Purpose
 from airflow_kstreams.explore.sampling import take_sample
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, Topology, partition_of_key, serdes
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("KSTREAMS_BOOTSTRAP_SERVERS", "KSTREAMS_KAFKA_CONFIG_FILE", "KSTREAMS_APPLICATION_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(
-        shared_options, "read_airflow_connection", lambda name: {"bootstrap.servers": f"{name}:1"}
+        airflow_connection, "read_airflow_connection", lambda name: {"bootstrap.servers": f"{name}:1"}
     )
     (tmp_path / "with").write_text("bootstrap.servers=file:1\nclient.id=f\n")
     (tmp_path / "without").write_text("client.id=f\n")

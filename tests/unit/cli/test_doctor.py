@@ -44,7 +44,7 @@ def test_client_settings_are_findings_when_they_weaken_a_connection(
     def no_other(*_: object) -> list[Finding]:
         return []
 
-    monkeypatch.setattr("airflow_kstreams.cli.commands.doctor.diagnose", no_other)
+    monkeypatch.setattr("airflow_kstreams.batch.inspect.doctor.diagnose", no_other)
     file = tmp_path / "client.properties"
     file.write_text(
         "bootstrap.servers=kafka:1\nsecurity.protocol=SSL\nenable.ssl.certificate.verification=false\n"
@@ -77,7 +77,7 @@ def test_releases_are_findings_when_they_lie_outside_of_what_is_proven(
         found = json_of(told, "doctor")["findings"]
         return [(one["level"], one["text"]) for one in found if one["check"] == "releases"]
 
-    monkeypatch.setattr("airflow_kstreams.cli.commands.doctor.diagnose", no_other)
+    monkeypatch.setattr("airflow_kstreams.batch.inspect.doctor.diagnose", no_other)
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=kafka:1\n")
     ((level, text),) = here(pyspark="4.3.0")

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from airflow_kstreams.cli.documents.by_command import DOCUMENTS
 from airflow_kstreams.cli.json_output import print_json, print_json_list
-from dev.reference_pages.json_schemas import document_types, json_schemas
+from dev.reference_pages.json_schemas import json_schemas
 from tests.unit.test_printable import HOSTILE
 
 
@@ -51,4 +52,4 @@ def test_every_field_of_a_schema_is_described() -> None:
                 if not schema.get("description"):
                     silent.append(f"{file}: {name}.{field}")
     assert not silent
-    assert len(document_types()) == len(json_schemas())
+    assert len(DOCUMENTS) == len(json_schemas())

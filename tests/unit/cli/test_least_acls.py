@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from airflow_kstreams.cli.commands.acls import Purpose, needed_lines
+from airflow_kstreams.cli.least_acls import Purpose, needed_lines
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.naming.permissions import Permission
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from airflow_kstreams.cli.shared_options import say
-from airflow_kstreams.streams.errors import require
 
 broker = typer.Typer(
     help="Start or stop one Kafka broker on this machine, for trying things out.",
@@ -49,6 +48,8 @@ def start(
     Central, and takes none that has another checksum than the one known here; KSTREAMS_MAVEN_REPOSITORY names
     another repository, KSTREAMS_KAFKA_LIBS a folder of jars that is there already.
     """
+    from airflow_kstreams.streams.errors import require
+
     require("spark", "psutil", what="broker")
     from airflow_kstreams.first_steps.broker.kafka_jars import VERSION, is_fetched
     from airflow_kstreams.first_steps.broker.local_broker import LocalBroker
@@ -67,6 +68,8 @@ def stop(
     delete: Annotated[bool, typer.Option("--delete", help="Delete all its topics, too.")] = False,
 ) -> None:
     """Stop the broker of a folder, and wait for its end."""
+    from airflow_kstreams.streams.errors import require
+
     require("spark", "psutil", what="broker")
     from airflow_kstreams.first_steps.broker.local_broker import LocalBroker
 

@@ -7,14 +7,14 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from airflow_kstreams.cli.shared_options import say
-from airflow_kstreams.first_steps.project import Example, Project, check_addresses, check_schedule
-from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.settings import check_application_id
+
+if TYPE_CHECKING:
+    from airflow_kstreams.first_steps.project import Example, Project
 
 _WHAT = {
     "orders": "totals of customers from their orders",
@@ -46,6 +46,9 @@ def init(
     Asks for each option that is not given; where nobody can answer (no terminal), it takes the default and
     says so. Files that exist are never touched.
     """
+    from airflow_kstreams.first_steps.project import Project, check_addresses, check_schedule
+    from airflow_kstreams.streams.settings import check_application_id
+
     chosen = example or _example()
     default_id = "my-app" if chosen == "empty" else chosen
     project = Project(
@@ -94,6 +97,8 @@ def _answer(question: str, given: str | None, default: str, check: Callable[[str
 
     An answer that does not pass the check is asked for again.
     """
+    from airflow_kstreams.streams.errors import ConfigError
+
     if given is not None:
         return given
     if not _can_ask():
@@ -110,6 +115,8 @@ def _answer(question: str, given: str | None, default: str, check: Callable[[str
 
 
 def _example() -> Example:
+    from airflow_kstreams.streams.errors import ConfigError
+
     def known(answer: str) -> None:
         if answer not in _WHAT:
             raise ConfigError(f"there is no example {answer!r}", fix=f"say one of {', '.join(_WHAT)}")

@@ -87,8 +87,8 @@ def test_begin_that_failed_is_told_until_a_run_finishes() -> None:
 
 
 def test_command_prints_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_kstreams.batch.inspect import status
     from airflow_kstreams.cli.app import app
-    from airflow_kstreams.cli.commands import status
 
     scene = AttemptsScene()
     scene.fail(1, ConfigError("in-0@7 holds no number", fix="mend the producer"))
