@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from airflow_kstreams.batch.inspect.ahead.lag import SeenLag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, WindowsToClose
@@ -12,9 +11,10 @@ from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.runs.audit import RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, SeenRuns
-from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion, counted, duration
+from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion, counted
 from airflow_kstreams.batch.ledger.history import RunHistory
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.time_texts import ago_text, duration_text, time_text
 
 
 def tables_of_applications(found: SeenApplications) -> Iterator[Table]:
@@ -57,7 +57,7 @@ def tables_of_runs(found: SeenRuns) -> Iterator[Table]:
                 run.run_id,
                 time_text(run.begun_ms),
                 f"{run.state}?" if run.suspicions else run.state,
-                duration(run.seconds * 1000),
+                duration_text(run.seconds * 1000),
                 number_text(run.records_in),
                 number_text(run.records_out),
                 number_text(_lost(run)),
@@ -98,7 +98,7 @@ def tables_of_run(found: RunInFull) -> Iterator[Table]:
             rows=[
                 (
                     task.task,
-                    duration(task.seconds * 1000),
+                    duration_text(task.seconds * 1000),
                     *map(number_text, (task.records_in, task.records_out, task.restored)),
                     *map(number_text, (task.commits, task.attempts)),
                 )
@@ -127,7 +127,7 @@ def _facts(found: RunInFull) -> Iterator[tuple[str, str]]:
     yield "begun (UTC)", time_text(run.begun_ms)
     if run.finished_ms is not None:
         yield "finished (UTC)", time_text(run.finished_ms)
-    yield "took", duration(run.seconds * 1000)
+    yield "took", duration_text(run.seconds * 1000)
     if run.dag_id:
         yield "DAG", run.dag_id
     if run.interval_ms is not None:
@@ -173,7 +173,7 @@ def _attempts(history: RunHistory) -> Iterator[Table]:
             (
                 each.part,
                 time_text(each.begun_ms),
-                duration(each.ended_ms - each.begun_ms) if each.ended_ms else "",
+                duration_text(each.ended_ms - each.begun_ms) if each.ended_ms else "",
                 "" if each.how is None else each.how.value,
                 str(each.trial),
                 each.owner,
@@ -193,7 +193,7 @@ def _attempts(history: RunHistory) -> Iterator[Table]:
                     step.name,
                     step.task or ("run" if step.subtopology < 0 else f"subtopology {step.subtopology}"),
                     time_text(step.begun_ms),
-                    duration(step.milliseconds),
+                    duration_text(step.milliseconds),
                 )
                 for step in steps
             ],
@@ -282,9 +282,7 @@ def tables_of_lag(found: SeenLag) -> Iterator[Table]:
 def notes_of_lag(found: SeenLag) -> Iterator[str]:
     """Yield the lag in one sentence, the run that takes it, and what is odd about it."""
     begun = found.last_begun_ms
-    since = (
-        "no run has begun" if begun is None else f"the last run began {duration(found.now_ms - begun)} ago"
-    )
+    since = "no run has begun" if begun is None else f"the last run began {ago_text(found.now_ms, begun)}"
     yield f"Offsets that wait in inputs: {found.lag:,}; {since}."
     if found.run_id is not None:
         driver = f"driver {found.driver} has the lease" if found.driver else "no driver works on it"
@@ -315,8 +313,8 @@ def tables_of_plan(found: NextRun) -> Iterator[Table]:
         rows.append(("data interval (UTC)", " to ".join(map(time_text, found.interval_ms))))
     if found.expected is not None:
         expected = found.expected
-        least, most = duration(expected.least * 1000), duration(expected.most * 1000)
-        took = duration(expected.seconds * 1000)
+        least, most = duration_text(expected.least * 1000), duration_text(expected.most * 1000)
+        took = duration_text(expected.seconds * 1000)
         rows.append(("takes about", f"{took} ({least} to {most}, by {counted(expected.runs, 'run')})"))
     for node, count in found.parked.items():
         rows.append((f"parked at {node}", number_text(count)))
@@ -380,8 +378,3 @@ def _lost(run: SeenRun) -> int | None:
 def number_text(number: int | None) -> str:
     """Return a number, a dash where it is not known."""
     return "-" if number is None else f"{number:,}"
-
-
-def time_text(epoch_ms: int) -> str:
-    """Return a time in UTC."""
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -14,9 +14,9 @@ from airflow_kstreams.batch.ledger.history import Attempt, Failure, Histories, H
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.streams.figures.time_texts import ago_text
 from airflow_kstreams.streams.naming.commands import resume_command
 
-_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 #: Words for the ways in which an attempt ended that left its run unfinished.
 _LEFT = {
     How.FAILED: "failed",
@@ -88,9 +88,9 @@ def standing_of(seen: StandingFacts) -> Standing | None:
     if attempt is None:
         if generation or seen.slice is None:
             return Standing(run_id=run_id, text="not finished, no driver works on it", command=command)
-        since = ago(seen.now_ms, seen.slice.plan.begun_ms)
+        since = ago_text(seen.now_ms, seen.slice.plan.begun_ms)
         return Standing(run_id=run_id, text=f"begun {since}, no driver works on it yet", command=command)
-    since = ago(seen.now_ms, attempt.ended_ms or attempt.begun_ms)
+    since = ago_text(seen.now_ms, attempt.ended_ms or attempt.begun_ms)
     if attempt.how in (How.DONE, How.FINISHED):
         return Standing(
             run_id=run_id,
@@ -106,11 +106,13 @@ def _leased(
 ) -> Standing:
     if not lease.is_silent(seen.lease_renewed_ms, seen.now_ms):
         under_way = attempt is not None and attempt.how is None
-        since = f", begun {ago(seen.now_ms, attempt.begun_ms)}" if attempt is not None and under_way else ""
+        since = (
+            f", begun {ago_text(seen.now_ms, attempt.begun_ms)}" if attempt is not None and under_way else ""
+        )
         return Standing(run_id=run_id, text=f"running: {lease.owner}{since}", attempt=attempt)
     return Standing(
         run_id=run_id,
-        text=f"went silent {ago(seen.now_ms, seen.lease_renewed_ms)}, no driver works on it: "
+        text=f"went silent {ago_text(seen.now_ms, seen.lease_renewed_ms)}, no driver works on it: "
         f"{lease.owner} has not renewed its lease since",
         attempt=attempt,
         command=command,
@@ -126,7 +128,7 @@ def _never_begun(seen: StandingFacts) -> Standing | None:
     if seen.last_finished is not None and seen.last_finished.finished_ms >= attempt.ended_ms:
         return None
     command = resume_command(seen.application_id, run.run_id, dag_id=run.dag_id, continuous=False)
-    return _left(run.run_id, ago(seen.now_ms, attempt.ended_ms), attempt, command)
+    return _left(run.run_id, ago_text(seen.now_ms, attempt.ended_ms), attempt, command)
 
 
 def _left(run_id: str, since: str, attempt: Attempt, command: str) -> Standing:
@@ -151,18 +153,3 @@ def earlier_attempts(history: RunHistory | None) -> str:
     if history.omitted:
         counted["not kept"] = history.omitted
     return ", ".join(f"{count} {word}" for word, count in counted.items())
-
-
-def ago(now_ms: int, then_ms: int) -> str:
-    """Return how long ago something was, in the unit that suits it.
-
-    >>> ago(720_000, 0), ago(5_000, 9_000)
-    ('12 min ago', 'just now')
-    """
-    passed = now_ms - then_ms
-    if passed < 1_000:
-        return "just now"
-    for unit_ms, name in ((_DAY_MS, "days"), (_HOUR_MS, "h"), (_MINUTE_MS, "min")):
-        if passed >= 2 * unit_ms or (unit_ms == _MINUTE_MS and passed >= unit_ms):
-            return f"{passed // unit_ms} {name} ago"
-    return f"{passed // 1_000} s ago"

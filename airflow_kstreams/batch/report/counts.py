@@ -15,6 +15,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, 
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text, sum_parked
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.streams.figures.record_counts import shown_node
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.printable import printable
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def outcome_text(summary: RunSummary, *, seconds: float) -> str:
             parts.append(f"{outside:,} outside the interval")
     if summary.parked:
         parts.append(f"{known(sum_parked(summary.parked))} parked")
-    return ", ".join([*parts, duration_text(seconds)])
+    return ", ".join([*parts, duration_text(seconds * 1000)])
 
 
 def nothing_new_text(ledger: Ledger, *, now_ms: int) -> str:
@@ -103,15 +104,6 @@ def nothing_new_text(ledger: Ledger, *, now_ms: int) -> str:
     begun, now = (datetime.fromtimestamp(at / 1000, tz=UTC) for at in (found.begun_ms, now_ms))
     day = "" if begun.date() == now.date() else f"{begun:%Y-%m-%d} "
     return f"nothing new since {day}{begun:%H:%M} UTC"
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration in the two largest of its units: ``36 s``, ``4 min 12 s``, ``2 h 5 min``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours:,} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def behind_lines(summary: RunSummary) -> Iterator[str]:

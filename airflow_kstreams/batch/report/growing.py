@@ -10,6 +10,7 @@ from airflow_kstreams.batch.expand.growth import GrowthPlan
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.partitioning.topic_growth import (
     LINEAR,
     GrownTopic,
@@ -21,7 +22,6 @@ from airflow_kstreams.streams.partitioning.topic_growth import (
 _UNKNOWN = "-"
 #: A copy whose last step is younger than this counts as running, milliseconds.
 _AT_WORK_MS = 60_000
-_MINUTE_SECONDS = 60
 
 
 def history_text(history: History) -> str:
@@ -160,7 +160,7 @@ def expansion_rows(
             ", ".join(dict.fromkeys(f"{plan.sub.id}_{each.changelog.partition}" for each in sources)),
             f"{position} of {end}",
             f"{rate:.0f}" if rate else _UNKNOWN,
-            _time_text(lag / rate) if rate and at_work else _UNKNOWN,
+            duration_text(1000 * lag / rate) if rate and at_work else _UNKNOWN,
             waits_for(plan, number, sources, blocked),
         )
 
@@ -186,14 +186,3 @@ def waits_for(
         return f"{', '.join(str(each.partition) for each in behind)} to be read, after {for_}"
     lag = sum(each.lag for each in sources)
     return "the next run" if not lag else f"the next run, if acceptable.recovery.lag is {lag} or more"
-
-
-def _time_text(seconds: float) -> str:
-    """Return a remaining time as text.
-
-    >>> _time_text(12.3), _time_text(200)
-    ('12 s', '3 min')
-    """
-    if seconds < 2 * _MINUTE_SECONDS:
-        return f"{seconds:.0f} s"
-    return f"{seconds / _MINUTE_SECONDS:.0f} min"

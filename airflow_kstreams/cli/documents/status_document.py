@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition
-from airflow_kstreams.batch.inspect.standing import Standing
 from airflow_kstreams.batch.inspect.status import RunStatus
+from airflow_kstreams.batch.ledger.history import Attempt
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.metrics import figures, node_figures
 from airflow_kstreams.batch.protocol.offsets.parked import retry_topic
@@ -176,40 +176,6 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     counts: Sequence[RunCount]
 
 
-class KeptFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """The error that ended an attempt.
-
-    :param kind: class of the error.
-    :param code: Kafka's name of the error; empty for any other error.
-    :param cause: what happened, where, found and expected.
-    :param remedy: what to do; empty if there is nothing.
-    """
-
-    kind: str
-    code: str
-    cause: str
-    remedy: str
-
-
-class KeptAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """The last attempt at a run.
-
-    :param part: part of the run that it worked on: capture, driver, continuous or finish.
-    :param owner: its process or Airflow task.
-    :param begun_ms: time at which it began, epoch milliseconds.
-    :param ended_ms: time at which it ended; null as long as no end is known.
-    :param how: the way it ended; null as long as no end is known.
-    :param failure: the error that ended it; null without one.
-    """
-
-    part: str
-    owner: str
-    begun_ms: int
-    ended_ms: int | None
-    how: str | None
-    failure: KeptFailure | None
-
-
 class RunStanding(msgspec.Struct, frozen=True, kw_only=True):
     """Where the run stands on which somebody works, or should.
 
@@ -221,7 +187,7 @@ class RunStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     text: str
-    attempt: KeptAttempt | None
+    attempt: Attempt | None
     command: str
 
 
@@ -280,7 +246,14 @@ def status_document(found: RunStatus, *, runs: int, records: bool) -> StatusDocu
             begun_ms=run.plan.begun_ms,
             continuous=found.continuous is not None,
         ),
-        standing=None if found.standing is None else _standing(found.standing),
+        standing=None
+        if found.standing is None
+        else RunStanding(
+            run_id=found.standing.run_id,
+            text=found.standing.text,
+            attempt=found.standing.attempt,
+            command=found.standing.command,
+        ),
         lease=None
         if found.lease is None
         else HeldLease(
@@ -316,25 +289,6 @@ def last_runs(found: RunStatus, number: int) -> list[RunSummary]:
     """Return the last finished runs, and those that were taken back, oldest first."""
     shown = sorted((*found.runs, *found.taken_back), key=lambda run: run.finished_ms)
     return shown[max(0, len(shown) - number) :]
-
-
-def _standing(found: Standing) -> RunStanding:
-    attempt = found.attempt
-    if attempt is None:
-        return RunStanding(run_id=found.run_id, text=found.text, attempt=None, command=found.command)
-    failed = attempt.failure
-    failure = None
-    if failed is not None:
-        failure = KeptFailure(kind=failed.kind, code=failed.code, cause=failed.cause, remedy=failed.remedy)
-    kept = KeptAttempt(
-        part=attempt.part,
-        owner=attempt.owner,
-        begun_ms=attempt.begun_ms,
-        ended_ms=attempt.ended_ms or None,
-        how=None if attempt.how is None else attempt.how.value,
-        failure=failure,
-    )
-    return RunStanding(run_id=found.run_id, text=found.text, attempt=kept, command=found.command)
 
 
 def _offsets(found: RunStatus) -> Iterator[PartitionOffsets]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from time import time
 
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
@@ -29,6 +28,7 @@ from airflow_kstreams.batch.report.counts import count_rows, due_text
 from airflow_kstreams.batch.report.growing import blocked_rows, expansion_rows, growth_rows, reading_rows
 from airflow_kstreams.cli.documents.status_document import last_runs
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.time_texts import time_text
 
 #: Number of tasks with a row of their own.
 _TASKS = 20
@@ -122,7 +122,7 @@ def status_tables(found: RunStatus, runs: int) -> Iterator[Table]:
     if shown:
         yield Table(
             title="Finished runs",
-            columns=("run", "finished", "", "in", "out", "late"),
+            columns=("run", "finished (UTC)", "", "in", "out", "late"),
             rows=[_run(run) for run in shown],
             numbers=3,
         )
@@ -194,7 +194,7 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
     if found.standing is None or run is None or found.standing.run_id != run.run_id:
         yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
     if found.slice is not None:
-        yield "begun", _time(found.slice.plan.begun_ms)
+        yield "begun (UTC)", time_text(found.slice.plan.begun_ms)
     for pattern, matches in ({} if run is None else run.plan.topology.patterns).items():
         yield f"topics {pattern}", ", ".join(matches)
     if found.parked:
@@ -203,10 +203,13 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
     if found.lease is None:
         yield "lease", "not held"
     else:
-        renewed = _time(found.lease_renewed_ms)
+        renewed = f"{time_text(found.lease_renewed_ms)} UTC"
         yield "lease", f"{found.lease.owner} for run {found.lease.owner_run_id}, last renewed {renewed}"
     if found.reset is not None:
-        yield "last reset", f"{found.reset.stage.value}, {_time(found.reset.begun_ms)}: {found.reset.command}"
+        yield (
+            "last reset",
+            f"{found.reset.stage.value}, {time_text(found.reset.begun_ms)} UTC: {found.reset.command}",
+        )
 
 
 def _standing(found: RunStatus, standing: Standing) -> Iterator[tuple[str, str]]:
@@ -226,7 +229,7 @@ def _run(run: RunSummary) -> tuple[str, ...]:
     late = None if run.counts is None else run.counts.by("late")
     return (
         run.run_id,
-        _time(run.finished_ms),
+        time_text(run.finished_ms),
         ", ".join(note for note, true in marks if true),
         *map(_number, (run.records_in, run.records_out, late)),
     )
@@ -304,7 +307,3 @@ def _cells(columns: Sequence[_Column], found: Mapping[str, float | None]) -> Ite
 def _run_id(found: RunStatus) -> str:
     run = found.continuous or found.slice
     return run.run_id if run is not None else ""
-
-
-def _time(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

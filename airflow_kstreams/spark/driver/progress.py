@@ -14,9 +14,9 @@ from contextlib import closing, contextmanager
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, spans_of
-from airflow_kstreams.batch.report.counts import duration_text
 from airflow_kstreams.spark.driver.task_reports import Launch
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.ports import Clock, ReaderPort
 from airflow_kstreams.streams.printable import package_log
 
@@ -108,4 +108,4 @@ def _speed(looks: Sequence[tuple[float, int]], left: int) -> str:
     if last <= first or now <= before:
         return ""
     rate = (last - first) / (now - before)
-    return f", {rate:,.0f}/s" + (f", {duration_text(left / rate)} left" if left else "")
+    return f", {rate:,.0f}/s" + (f", {duration_text(1000 * left / rate)} left" if left else "")

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_kstreams import operators
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.report.counts import duration_text, finished_text
+from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.hooks.airflow_versions import AirflowFailException
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.incremental_batch import FinishRunOperator
@@ -110,14 +110,6 @@ def test_last_line_says_since_when_nothing_is_new(
         _execute(FinishRunOperator(task_id="finish", application_id="app"), f"empty-{day}")
         assert caplog.messages[-1] == shown == f"nothing new since {'1970-01-01 ' * day}10:00 UTC"
         kafka.clock.sleep(24 * 3_600)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (36.2, "36 s"), (59.7, "1 min 0 s"), (252, "4 min 12 s"), (7_500, "2 h 5 min")],
-)
-def test_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
-    assert duration_text(seconds) == text
 
 
 def test_drivers_output_says_the_same_when_a_run_is_finished(application: Application) -> None:

@@ -30,7 +30,6 @@ from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS
 from airflow_kstreams.batch.inspect.ahead.rehearsal import Rehearsal
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.seen_runs import committed_so_far
-from airflow_kstreams.batch.inspect.runs.suspicions import duration
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -40,6 +39,7 @@ from airflow_kstreams.batch.protocol.slice.stops import slice_starts, task_parti
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, KStreamsError
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, CommittedOffset, TopicPartition
@@ -328,10 +328,10 @@ def _driver_at_work(ledger: Ledger, now_ms: int) -> tuple[bool, tuple[str, ...]]
     if lease is None:
         return False, ()
     renewed_ms = ledger.lease_written_ms
-    held = f"{lease.owner} holds the lease and renewed it {duration(max(0, now_ms - renewed_ms))} ago"
+    held = f"{lease.owner} holds the lease and renewed it {duration_text(max(0, now_ms - renewed_ms))} ago"
     silent = lease.is_silent(renewed_ms, now_ms) and not lease.continuous
     if silent and not ledger.is_finished(lease.owner_run_id):
-        return False, (f"{held}: a begin waits {duration(lease.lease_ms)} to see whether it lives",)
+        return False, (f"{held}: a begin waits {duration_text(lease.lease_ms)} to see whether it lives",)
     return True, (f"{held}: a begin waits for it, and what would refuse it is not known",)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from airflow_kstreams.batch.inspect.doctor.findings import (
     DoctorView,
     Finding,
-    duration,
     error,
     not_permitted,
     number,
@@ -16,6 +15,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
 )
 from airflow_kstreams.batch.protocol.logs.log_read import MAX_TIMEOUT, refuse_unfit_timeouts
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.figures.time_texts import duration_text
 
 _VERIFIES = "transaction.partition.verification.enable"
 _DAY_MS = 86_400_000
@@ -74,12 +74,12 @@ def _transactions(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Find
         if expiration_ms < max(_DAY_MS, 2 * settings.transaction_timeout_ms):
             yield warning(
                 "transactional ids",
-                f"the broker forgets who owns a transactional id after {duration(expiration_ms)}; a process "
-                "that was suspended for longer would not be fenced",
+                f"the broker forgets who owns a transactional id after {duration_text(expiration_ms)}; a "
+                "process that was suspended for longer would not be fenced",
                 "raise transactional.id.expiration.ms in the brokers' configuration to a day or more",
             )
         else:
-            yield ok("transactional ids", f"remembered for {duration(expiration_ms)}")
+            yield ok("transactional ids", f"remembered for {duration_text(expiration_ms)}")
     retention = number(configs, "offsets.retention.minutes")
     if retention is not None:
         yield _offsets_retention(retention * 60_000, seen.gap_ms)
@@ -87,8 +87,8 @@ def _transactions(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Find
 
 def _offsets_retention(retention_ms: int, gap_ms: int) -> Finding:
     text = (
-        f"committed offsets expire {duration(retention_ms)} after their last commit, the longest gap between "
-        f"runs is {duration(gap_ms)}"
+        f"committed offsets expire {duration_text(retention_ms)} after their last commit, the longest gap "
+        f"between runs is {duration_text(gap_ms)}"
     )
     if retention_ms < 2 * gap_ms:
         return warning(

@@ -195,14 +195,6 @@ def number(configs: Mapping[str, str], name: str) -> int | None:
         return None
 
 
-def duration(milliseconds: float) -> str:
-    """Return a duration in the unit that suits it."""
-    for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1_000)):
-        if milliseconds >= 2 * size or unit == "s":
-            return f"{milliseconds / size:.4g} {unit}"
-    return f"{milliseconds} ms"
-
-
 def set_topic(topic: str, **configs: str) -> str:
     """Return the command that changes a topic's settings.
 

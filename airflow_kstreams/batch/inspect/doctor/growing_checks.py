@@ -35,6 +35,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
@@ -151,7 +152,6 @@ _RETENTION = "delete.retention.ms"
 #: The check warns from this number of runs on, which have left a partition unread or have begun since the
 #: copies did.
 _RUNS = 3
-_HOUR_MS = 3_600_000
 
 
 def check(seen: DoctorView) -> Iterator[Finding]:
@@ -226,10 +226,10 @@ def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
     ]
     if stale:
         oldest = min(stale, key=lambda each: each.told.stepped_ms)
-        hours = (now_ms - oldest.told.stepped_ms) / _HOUR_MS
         return warning(
             _CHECK,
-            f"{text}; the copy of {oldest.changelog} has made no step for {hours:.1f} hours, half of "
+            f"{text}; the copy of {oldest.changelog} has made no step for "
+            f"{duration_text(now_ms - oldest.told.stepped_ms)}, half of "
             f"{_RETENTION} or more: deletions may be gone, and it begins anew",
             go_on,
         )

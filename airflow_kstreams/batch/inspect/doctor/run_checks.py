@@ -18,7 +18,6 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     DoctorView,
     Finding,
     Level,
-    duration,
     error,
     not_permitted,
     ok,
@@ -37,6 +36,7 @@ from airflow_kstreams.batch.run.begin.left_unread import dropped_inputs, refuse_
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, KafkaClientError, TopologyError
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort
 
@@ -105,7 +105,7 @@ def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
         yield ok("lease", "no driver holds it")
     slice_ = facts.under_way
     if slice_ is not None:
-        age = duration(max(0, now_ms - slice_.plan.begun_ms))
+        age = duration_text(max(0, now_ms - slice_.plan.begun_ms))
         yield warning(
             "slice",
             f"run {slice_.run_id!r} began {age} ago and is not finished",

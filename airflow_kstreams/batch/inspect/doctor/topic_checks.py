@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.inspect.doctor.findings import (
     DoctorView,
     Finding,
-    duration,
     error,
     names,
     not_permitted,
@@ -25,6 +24,7 @@ from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topics import harmful, internal_settings
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.streams.ports import TopicDescription
 
@@ -60,8 +60,9 @@ def _global_tables(seen: DoctorView) -> Iterator[Finding]:
         wanted_ms = 2 * max(longest_ms, 3_600_000)
         yield warning(
             "global tables",
-            f"{_LAG} of {names(short)} is not longer than a run, which took up to {duration(longest_ms)}: a "
-            "task that is repeated could see another table than the first attempt",
+            f"{_LAG} of {names(short)} is not longer than a run, which took up to "
+            f"{duration_text(longest_ms)}: a task that is repeated could see another table than the first "
+            "attempt",
             "; ".join(set_topic(topic, min_compaction_lag_ms=str(wanted_ms)) for topic in short),
         )
     if not deleting and not short:
@@ -245,12 +246,12 @@ def _retention(topics: Topics) -> Iterator[Finding]:
         if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < needed_ms:
             short.append(topic)
             level = error if kept_ms < max(gap_ms, age_ms) else warning
-            dated = f", the newest that were read last were dated {duration(age_ms)} before their run"
+            dated = f", the newest that were read last were dated {duration_text(age_ms)} before their run"
             yield level(
                 "input retention",
-                f"{topic} keeps records for {duration(kept_ms)} after their own time (retention.ms), the "
-                f"longest gap between runs is {duration(gap_ms)}{dated if age_ms > gap_ms else ''}: what is "
-                "deleted before a run reads it is lost",
+                f"{topic} keeps records for {duration_text(kept_ms)} after their own time (retention.ms), "
+                f"the longest gap between runs is {duration_text(gap_ms)}{dated if age_ms > gap_ms else ''}: "
+                "what is deleted before a run reads it is lost",
                 set_topic(topic, retention_ms=str(needed_ms)),
             )
     sized = [t for t in watched if (number(topics.configs[t], "retention.bytes") or _UNLIMITED) != _UNLIMITED]
@@ -320,16 +321,16 @@ def _output(
     if before is not None and times.oldest_ms is not None and before < times.oldest_ms:
         yield error(
             "record times",
-            f"{topic} refuses records older than {duration(before)}, inputs hold some of "
-            f"{duration(times.oldest_ms)} ago",
+            f"{topic} refuses records older than {duration_text(before)}, inputs hold some of "
+            f"{duration_text(times.oldest_ms)} ago",
             set_topic(topic, message_timestamp_before_max_ms=str(2**63 - 1)),
         )
     if after is not None and after < max(times.ahead_ms, _AFTER_DEFAULT_MS):
         level = error if after < times.ahead_ms else warning
         yield level(
             "record times",
-            f"{topic} refuses records dated more than {duration(after)} ahead"
-            + (f", inputs hold some dated {duration(times.ahead_ms)} ahead" if times.ahead_ms else ""),
+            f"{topic} refuses records dated more than {duration_text(after)} ahead"
+            + (f", inputs hold some dated {duration_text(times.ahead_ms)} ahead" if times.ahead_ms else ""),
             set_topic(topic, message_timestamp_after_max_ms=str(2**63 - 1)),
         )
     kept_ms = number(configs, "retention.ms")
@@ -342,8 +343,8 @@ def _output(
     ):
         yield warning(
             "record times",
-            f"{topic} deletes records {duration(kept_ms)} after their own time, inputs hold some of "
-            f"{duration(times.oldest_ms)} ago: their results are deleted as soon as they are written",
+            f"{topic} deletes records {duration_text(kept_ms)} after their own time, inputs hold some of "
+            f"{duration_text(times.oldest_ms)} ago: their results are deleted as soon as they are written",
             set_topic(topic, retention_ms="-1"),
         )
 

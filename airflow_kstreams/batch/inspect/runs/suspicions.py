@@ -25,6 +25,7 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Number of runs that a run is compared with, and the fewest that tell what is usual.
@@ -86,8 +87,8 @@ def untaken(
     return (
         Suspicion(
             rule="untaken",
-            text=f"{waiting} and no run has begun for {duration(since_ms)}, usually one does within "
-            f"{duration(usual_ms)}: is its DAG paused?",
+            text=f"{waiting} and no run has begun for {duration_text(since_ms)}, usually one does within "
+            f"{duration_text(usual_ms)}: is its DAG paused?",
             figure=since_ms / 1000,
             usual=usual_ms / 1000,
             setting="suspicion.quiet.times",
@@ -104,8 +105,8 @@ def _nothing_new(
     if usual_ms is not None and now_ms - begun[0] > times * usual_ms:
         yield Suspicion(
             rule="nothing-new",
-            text=f"nothing new has come for {duration(now_ms - begun[0])}, usually it does within "
-            f"{duration(usual_ms)}",
+            text=f"nothing new has come for {duration_text(now_ms - begun[0])}, usually it does within "
+            f"{duration_text(usual_ms)}",
             figure=(now_ms - begun[0]) / 1000,
             usual=usual_ms / 1000,
             setting="suspicion.quiet.times",
@@ -180,17 +181,3 @@ def counted(number: int, noun: str) -> str:
     ('1 record', '2,000 records')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def duration(milliseconds: float) -> str:
-    """Return a time in the two largest units that it has."""
-    seconds = round(milliseconds / 1000)
-    for size, unit, below, smaller in (
-        (86_400, "d", 3_600, "h"),
-        (3_600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if seconds >= size:
-            rest = seconds % size // below
-            return f"{seconds // size} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{milliseconds / 1000:.3g} s"

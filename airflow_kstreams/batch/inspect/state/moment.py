@@ -8,11 +8,11 @@ left them. Else some may be of a run under way: each task's as of its last commi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.streams.figures.time_texts import time_text
 
 
 class Moment(StrEnum):
@@ -53,8 +53,8 @@ class AsOf:
         commits = "of each task what it had committed when it was read"
         match self.moment:
             case Moment.FINISHED if self.finished_ms is not None:
-                at = datetime.fromtimestamp(self.finished_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-                return f"as of run {self.run_id}, finished {at}"
+                at = time_text(self.finished_ms)
+                return f"as of run {self.run_id}, finished {at} UTC"
             case Moment.FINISHED:
                 return f"as of run {self.run_id}, which finished last"
             case Moment.UNDER_WAY:

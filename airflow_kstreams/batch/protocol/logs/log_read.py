@@ -27,6 +27,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.logs.data_loss import end_transactions
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience, Spans
 from airflow_kstreams.streams.errors import UNREADABLE, ConfigError, KafkaClientError, KStreamsError
+from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -193,7 +194,7 @@ def ages(
     # The caller has something more important to report, and must not fail here.
     with suppress(KStreamsError):
         for partition, began_ms in begun(cluster, stable, group_id=group_id, clock=clock).items():
-            found[partition] = f"open for {_duration((clock.now_ms() - began_ms) / 1000)}"
+            found[partition] = f"open for {duration_text(clock.now_ms() - began_ms)}"
     return {partition: found.get(partition, "of unknown age") for partition in stable}
 
 
@@ -249,14 +250,6 @@ def begun(
         for fetched in read:
             found |= {partition: records[0].timestamp()[1] for partition, records in fetched.items()}
     return found
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{max(0.0, seconds):.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 #: Longest wait of a reader for an open transaction, milliseconds; tasks keep theirs open on the metadata

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from airflow_kstreams.batch.inspect.standing import ago, earlier_attempts
+from airflow_kstreams.batch.inspect.standing import earlier_attempts
 from airflow_kstreams.batch.inspect.status import RunStatus, read_status
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from tests.support.kafka.attempts_scene import AttemptsScene, copying
@@ -102,9 +102,3 @@ def test_command_prints_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "could not be read 2x" in shown
     as_json = CliRunner().invoke(app, [*given, "--json"]).output
     assert '"cause": "in-0@7 holds no number"' in as_json.replace('":"', '": "')
-
-
-def test_time_that_has_passed_has_the_unit_that_suits_it() -> None:
-    passed = (0, 999, 59_000, 60_000, 119_000, 7_199_000, 7_200_000, 48 * 3_600_000)
-    words = ["just now", "just now", "59 s", "1 min", "1 min", "119 min", "2 h", "2 days"]
-    assert [ago(each, 0).removesuffix(" ago") for each in passed] == words

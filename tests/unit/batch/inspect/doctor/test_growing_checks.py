@@ -56,7 +56,7 @@ def test_copy_that_was_left_alone_is_a_warning_once_deletions_may_be_gone() -> N
     assert [each.level for each in findings(scene, hours=83)] == [Level.OK]
     (found,) = findings(scene, hours=85)
     assert found.level is Level.WARNING
-    assert "app-listed-changelog-0 has made no step for 85.0 hours" in found.text
+    assert "app-listed-changelog-0 has made no step for 3 days 13 h" in found.text
     assert "expand processors" in found.fix
     assert "expand abort" in found.fix
 
