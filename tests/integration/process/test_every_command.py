@@ -246,21 +246,6 @@ def test_a_thousand_partitions_fit_80_columns_and_the_schema(
 # == processes
 
 
-def test_help_imports_no_client_no_spark_and_no_airflow() -> None:
-    code = (
-        "import sys\n"
-        "from typer.testing import CliRunner\n"
-        "from airflow_kstreams.cli.app import COMMANDS, app\n"
-        "for words in ([], *([name] for name in COMMANDS)):\n"
-        "    assert CliRunner().invoke(app, [*words, '--help']).exit_code == 0, words\n"
-        "print({'airflow', 'confluent_kafka', 'pandas', 'pyarrow', 'pyspark'} & {*sys.modules})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "set()\n"
-
-
 def test_pipe_that_is_closed_is_no_traceback() -> None:
     file = shlex.quote(str(ROOT / "spark_apps" / "flight_delays.py"))
     command = f"{sys.executable} -m airflow_kstreams.cli describe {file} --json | head -n 1"
