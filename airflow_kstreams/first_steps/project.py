@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleRecords:
-    """The file of records that an example brings, and how to publish it.
+    """The file of records that an example has, and the fields by which it is published.
 
     :param file: its name.
     :param key, time: fields that hold each record's key and time.
@@ -50,12 +50,12 @@ class ExampleRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A project to be written.
+    """The answers that a first project is written from.
 
     :param example: the topology that it begins with.
     :param bootstrap_servers: Kafka's address, ``host:port[,host:port]``.
     :param schedule: of the DAG: a cron expression, a preset such as ``@hourly``, or ``none``.
-    :raises ConfigError: a value cannot be what it is given for.
+    :raises ConfigError: the id, the schedule or an address is not valid.
     """
 
     example: Example
@@ -90,7 +90,7 @@ class Project:
 
     @property
     def records(self) -> ExampleRecords:
-        """The records that the example brings."""
+        """The records that the example has."""
         return _RECORDS[self.example]
 
     def texts(self) -> dict[str, str]:

@@ -19,9 +19,9 @@ from airflow_kstreams.streams.ports import AdminPort, ClusterPort, TopicSpec
 
 #: Old records are neither refused nor deleted.
 _KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
-#: Records that are sent before the broker's answers are waited for.
+#: Number of records that are sent before the broker's answers are awaited.
 _STEP = 5_000
-#: Bad lines that are named.
+#: Number of bad lines that an error names.
 _NAMED = 10
 
 
@@ -31,9 +31,9 @@ class PublicationError(KStreamsError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContents:
-    """What is known of a file before it is published.
+    """The facts of a file that are known before it is published.
 
-    :param records: how many it holds.
+    :param records: the number of its records.
     :param oldest_ms: time of the oldest; None without times.
     """
 
@@ -44,7 +44,7 @@ class FileContents:
 def look(layout: RecordFormat, file: IO[bytes], name: str) -> FileContents:
     """Read a file to its end.
 
-    :raises PublicationError: lines are bad; the first ones are named.
+    :raises PublicationError: lines are bad; the text names the first of them.
     """
     bad: list[BadLineError] = []
     others = records = 0
@@ -79,7 +79,7 @@ def make_topic(admin: AdminPort, topic: str, partitions: int) -> bool:
 
 
 def warning_of_dates(admin: AdminPort, topic: str, oldest_ms: int) -> str | None:
-    """Return a warning if a topic that exists deletes records of this date as soon as it looks.
+    """Return a warning if Kafka deletes records of this date from a topic soon; None if it does not.
 
     :raises KafkaClientError: the broker does not answer.
     """

@@ -44,7 +44,7 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFormat:
-    """Where a file has what.
+    """The form of a file, and the fields that hold a record's key and time.
 
     :param key: field that holds a record's key; None for records without one.
     :param time: field that holds a record's time; None for the time of sending.
@@ -82,6 +82,8 @@ class RecordFormat:
             if isinstance(text, BadLineError):
                 yield text
                 continue
+            if not text.strip():
+                continue
             try:
                 fields = json.loads(text, parse_constant=_refuse_constant)
             except RecursionError:
@@ -108,13 +110,16 @@ class RecordFormat:
             except BadLineError as bad:
                 yield bad
                 return
+            if not "".join(row).strip() and len(row) < 2:
+                continue
             if heading is None:
                 heading = row
                 if double := sorted({name for name in row if row.count(name) > 1}):
                     yield _bad(lines.name, lines.number, f"names a column twice: {', '.join(double)}")
                     return
             elif len(row) != len(heading):
-                yield _bad(lines.name, lines.number, f"has {len(row)} cells, the heading has {len(heading)}")
+                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                yield _bad(lines.name, lines.number, f"has {cells}, the heading has {len(heading)}")
             else:
                 fields = dict(zip(heading, row, strict=True))
                 yield self._object(fields).encode(), fields, lines.number
@@ -142,7 +147,7 @@ class _TextLines:
         self._file = file
 
     def __iter__(self) -> Iterator[str | BadLineError]:
-        """Yield the lines that hold more than space."""
+        """Yield the lines; an empty one may lie inside a cell of CSV."""
         while line := self._file.readline(_LONGEST_LINE):
             self.number += 1
             if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
@@ -153,8 +158,7 @@ class _TextLines:
             except UnicodeDecodeError as error:
                 yield _bad(self.name, self.number, f"is no UTF-8: {error.reason} at its byte {error.start}")
                 continue
-            if text.strip():
-                yield text
+            yield text
 
     def texts(self) -> Iterator[str]:
         """Yield the lines.

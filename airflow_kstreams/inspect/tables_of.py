@@ -295,7 +295,7 @@ def notes_of_lag(found: SeenLag) -> Iterator[str]:
 
 _KINDS = {
     "new": "a new slice would be frozen",
-    "resume": "an unfinished run would be gone on with",
+    "resume": "an unfinished run would be resumed",
     "nothing new": "nothing new: no task would run",
     "refused": "the begin would be refused",
     "busy": "a driver holds the lease",

@@ -1,4 +1,4 @@
-"""Shows values in notebooks, in forms that rooms above register: a value does not know its own form."""
+"""Shows values in notebooks as HTML. Packages above register the forms; a value does not know its own."""
 
 from __future__ import annotations
 

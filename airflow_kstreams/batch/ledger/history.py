@@ -178,7 +178,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happened to a run, its last attempts.
+    """The attempts at a run: the first one, and the last ones.
 
     :param run_id: id of the run.
     :param attempts: its attempts, the first one first.
@@ -264,7 +264,7 @@ class RunHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Histories(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happened to the last few runs that have not finished; one record of the ledger.
+    """The attempts at the last few runs that have not finished; one record of the ledger.
 
     :param runs: their histories, the run that was attempted last at the end.
     :param unreadable: number of begins that found a record which they could not read.

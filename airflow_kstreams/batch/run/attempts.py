@@ -70,7 +70,7 @@ class StepLog:
 
 
 class CoordinatorAttempt:
-    """The attempt of one coordinator, which may make none.
+    """The attempt that a coordinator makes; it makes none where it finds nothing to do.
 
     :ivar steps: its steps.
     :ivar reports: returns the last reports of the tasks that its driver has run.
@@ -99,7 +99,7 @@ class CoordinatorAttempt:
 
     @property
     def known(self) -> bool:
-        """Whether it is known what has happened before, so that an end can be written."""
+        """Whether the attempts before this one are known, so that its end can be written."""
         return self._attempt is not None and bool(self._run_id)
 
     def start(self, run_id: str, *, part: Part, owner: str, order: tuple[int, int], dag_id: str = "") -> None:
@@ -123,7 +123,7 @@ class CoordinatorAttempt:
         )
 
     def look(self, ledger: Ledger, *, free: bool = True) -> None:
-        """Take note of what the ledger says has happened so far.
+        """Take note of the attempts that the ledger has.
 
         :param ledger: the ledger, read under the claim.
         :param free: whether no former owner of the lease can be at work.
@@ -159,7 +159,7 @@ class CoordinatorAttempt:
         self._attempt = msgspec.structs.replace(self._attempt, for_run=for_run)
 
     def begun(self, slice_: Slice) -> Histories | None:
-        """Return the histories to write with the begin of an attempt, None if it has made none.
+        """Return the histories to write with the begin of an attempt; None if no attempt begins here.
 
         :param slice_: the slice that it works on, or the continuous run in that form, as of its begin.
         """

@@ -44,10 +44,10 @@ def test_value_is_the_line_as_it_stands_when_the_file_is_json() -> None:
 
 
 def test_row_becomes_an_object_when_the_file_is_csv() -> None:
-    text = 'id,n,t\n007,1.10,"two\nlines, ü"\n12,-3,\n'
+    text = '\n \nid,n,t\n007,1.10,"two\n\nlines, ü"\n\n12,-3,\n'
     records = good(text, "csv", key="id", texts=frozenset({"id"}))
     assert [(each.key, each.value.decode()) for each in records] == [
-        (b"007", '{"id": "007", "n": 1.10, "t": "two\\nlines, ü"}'),
+        (b"007", '{"id": "007", "n": 1.10, "t": "two\\n\\nlines, ü"}'),
         (b"12", '{"id": "12", "n": -3, "t": null}'),
     ]
 
@@ -89,7 +89,7 @@ def test_line_of_json_is_named_when_it_is_bad(text: str | bytes, said: str) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a,b\n1\n2,3\n", "f:2 has 1 cells, the heading has 2"),
+        ("a,b\n1\n2,3\n", "f:2 has 1 cell, the heading has 2"),
         ("a,a\n1,2\n", "f:1 names a column twice: a"),
         ('a,b\n"1"x,2\n', "f:2 is no CSV: "),
         (b"a,b\n\xff,2\n", "f:2 is no UTF-8"),

@@ -3,8 +3,8 @@
 Rule: the plan is the begin itself, on a cluster where nothing is written
 (:mod:`airflow_kstreams.batch.inspect.ahead.rehearsal`). So it makes every check that a begin makes, and the
 slice is the one that a begin would freeze at this moment. While a driver holds the lease no begin is
-rehearsed: it would wait for that driver. A lease that was not renewed for longer than it lasts is taken, as
-by a later try of its run: a begin would watch it for so long first, and take it if the driver is dead.
+rehearsed: it would wait for that driver. A driver that has not renewed its lease for longer than that lasts
+counts as dead; its slice is planned as a later try of the run would claim it after watching the lease.
 
 The time is taken from the last finished runs that had records: the line through the seconds that they took by
 the records that they read, by the median of all slopes (Theil and Sen), with the largest distances of these
@@ -148,7 +148,7 @@ class NextRun(ShownInNotebooks, frozen=True, kw_only=True):
 
     :param application_id: id of the application.
     :param now_ms: time of the look, epoch milliseconds.
-    :param kind: ``new``, a slice would be frozen; ``resume``, an unfinished one would be gone on with;
+    :param kind: ``new``, a slice would be frozen; ``resume``, an unfinished one would be resumed;
         ``nothing new``; ``refused``; or ``busy``, a driver holds the lease.
     :param run_id: the unfinished run; null without one.
     :param autostop_at: setting by which the stop offsets would be frozen.
@@ -331,7 +331,7 @@ def _driver_at_work(ledger: Ledger, now_ms: int) -> tuple[bool, tuple[str, ...]]
     held = f"{lease.owner} holds the lease and renewed it {duration_text(max(0, now_ms - renewed_ms))} ago"
     silent = lease.is_silent(renewed_ms, now_ms) and not lease.continuous
     if silent and not ledger.is_finished(lease.owner_run_id):
-        return False, (f"{held}: a begin waits {duration_text(lease.lease_ms)} to see whether it lives",)
+        return False, (f"{held}: a begin waits {duration_text(lease.lease_ms)} to see if it is alive",)
     return True, (f"{held}: a begin waits for it, and what would refuse it is not known",)
 
 

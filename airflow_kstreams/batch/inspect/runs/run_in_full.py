@@ -1,7 +1,7 @@
-"""Reads one run in full: its slice, its books, its tasks, and what happened to it; and compares two.
+"""Reads one run in full (its slice, books, tasks and attempts), and compares two runs.
 
-Tasks, partitions and what happened are kept of the last runs only (``ledger.details.kept``); of an older one
-``not_seen`` says so.
+The ledger keeps tasks, partitions and attempts of the last runs only (``ledger.details.kept``); for an older
+run ``not_seen`` says so.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SeenTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunInFull(ShownInNotebooks, frozen=True, kw_only=True):
-    """One run with all that is kept of it; no data of records is.
+    """One run with all that the ledger keeps of it, without keys and values of records.
 
     :param application_id: id of the application.
     :param run: the run, as a list shows it.

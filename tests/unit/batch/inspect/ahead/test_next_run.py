@@ -234,7 +234,7 @@ def test_slice_of_a_driver_that_has_been_silent_for_a_lease_would_be_taken(kafka
 
     assert (found.kind, found.run_id, found.records, found.refused) == ("resume", "one", 3, None)
     assert found.not_seen == (
-        "driver of one holds the lease and renewed it 31 s ago: a begin waits 30 s to see whether it lives",
+        "driver of one holds the lease and renewed it 31 s ago: a begin waits 30 s to see if it is alive",
     )
     assert status.standing is not None
     assert status.standing.text.startswith("went silent 31 s ago, no driver works on it")
