@@ -26,7 +26,7 @@ from airflow_kstreams.batch.inspect.ahead.next_run import (
     WindowsToClose,
 )
 from airflow_kstreams.batch.inspect.applications import SeenApplication, SeenApplications
-from airflow_kstreams.batch.inspect.dead_letters import LetterGroup, LettersSeen, SeenLetter
+from airflow_kstreams.batch.inspect.dead_letters import LetterGroup, SeenLetter, SeenLetters
 from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.doctor import Finding
 from airflow_kstreams.batch.inspect.runs.audit import AuditRow, BetweenTopic, RunAudit
@@ -56,7 +56,6 @@ __all__ = [
     "Failure",
     "Finding",
     "LetterGroup",
-    "LettersSeen",
     "NextRun",
     "PartitionLag",
     "PlannedPartition",
@@ -71,6 +70,7 @@ __all__ = [
     "SeenApplications",
     "SeenLag",
     "SeenLetter",
+    "SeenLetters",
     "SeenRun",
     "SeenRuns",
     "SeenTask",

@@ -8,7 +8,7 @@ from functools import partial
 from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS, SeenLag, read_lag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, plan_next
 from airflow_kstreams.batch.inspect.applications import SeenApplications, read_applications
-from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic, LettersSeen
+from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic, SeenLetters
 from airflow_kstreams.batch.inspect.diagnosis import Diagnosis, read_diagnosis
 from airflow_kstreams.batch.inspect.doctor import Subject
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull, compare_runs, read_run
@@ -120,7 +120,7 @@ def lag(
 
 def letters(
     application_id: str, kafka: Kafka, *, newest: int = 20, settings: Mapping[str, object] | None = None
-) -> LettersSeen:
+) -> SeenLetters:
     """Count an application's dead letters by source topic, node and exception, and give the newest.
 
     :param kafka: Kafka's address, or client settings, as for :func:`runs`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -55,6 +56,17 @@ def test_a_class_name_says_which_class_when_it_is_read() -> None:
                 places[node.name.lstrip("_")].append(f"{module.relative_to(PACKAGE)}:{node.lineno}")
 
     assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_class_names_are_not_the_same_words_in_another_order_when_they_are_read() -> None:
+    spelt: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for module in modules():
+        for node in ast.parse(module.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                words = [word.lower().rstrip("s") for word in re.findall("[A-Z][^A-Z]*", node.name)]
+                spelt[tuple(sorted(words))].add(" ".join(words))
+
+    assert not [orders for orders in spelt.values() if len(orders) > 1]
 
 
 def test_a_module_says_in_a_sentence_what_it_does_when_it_is_opened() -> None:

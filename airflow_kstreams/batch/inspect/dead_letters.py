@@ -113,7 +113,7 @@ class LetterGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LettersSeen:
+class SeenLetters:
     """The letters of a dead-letter topic.
 
     :param topic: the dead-letter topic.
@@ -145,7 +145,7 @@ class DeadLetterTopic:
         self._topic = settings.dead_letter_topic
         self._clock = clock or SystemClock()
 
-    def survey(self, selection: Selection, *, newest: int) -> LettersSeen:
+    def survey(self, selection: Selection, *, newest: int) -> SeenLetters:
         """Count the letters.
 
         :param selection: the letters to count; its limit does not matter here.
@@ -162,7 +162,7 @@ class DeadLetterTopic:
             fitting = (counted(seen) for seen in view.read(view.all) if selection.fits(seen.letter))
             # With none to return, all are counted nonetheless.
             listed = heapq.nlargest(max(newest, 1), fitting, key=_place)[:newest]
-        return LettersSeen(
+        return SeenLetters(
             topic=self._topic,
             groups=tuple(sorted(groups.values(), key=lambda g: (-g.letters, g.topic, g.node, g.exception))),
             newest=tuple(listed),

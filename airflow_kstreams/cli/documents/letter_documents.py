@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from airflow_kstreams.batch.inspect.dead_letters import LettersSeen, SeenLetter
+from airflow_kstreams.batch.inspect.dead_letters import SeenLetter, SeenLetters
 from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.streams import serdes
 from airflow_kstreams.streams.records.dead_letter_format import facts_of
@@ -152,7 +152,7 @@ class ReplayDocument(msgspec.Struct, frozen=True, kw_only=True):
     expired: int
 
 
-def letters_document(application_id: str, found: LettersSeen) -> LettersDocument:
+def letters_document(application_id: str, found: SeenLetters) -> LettersDocument:
     """Make the document of ``dead-letters list``."""
     return LettersDocument(
         application_id=application_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from airflow_kstreams.batch.inspect.dead_letters import LettersSeen, SeenLetter
+from airflow_kstreams.batch.inspect.dead_letters import SeenLetter, SeenLetters
 from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.cli.documents.letter_documents import bytes_text
@@ -13,7 +13,7 @@ from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.records.dead_letter_format import facts_of
 
 
-def survey_tables(found: LettersSeen) -> Iterator[Table]:
+def survey_tables(found: SeenLetters) -> Iterator[Table]:
     """Yield dead letters that failed alike, and the newest ones."""
     if found.groups:
         yield Table(
@@ -53,7 +53,7 @@ def survey_tables(found: LettersSeen) -> Iterator[Table]:
         )
 
 
-def survey_notes(found: LettersSeen, selection: Selection) -> Iterator[str]:
+def survey_notes(found: SeenLetters, selection: Selection) -> Iterator[str]:
     """Yield how many letters wait for a replay."""
     if not found.letters:
         yield f"There are no {selection.which} in {found.topic}."
