@@ -81,8 +81,9 @@ def _versioned_table(world: World, _: None) -> bool:
 
 
 def _versioned_to_table(world: World, part: Part) -> bool:
-    # A deletion may have the time of a version: see ``draw_records``.
-    if part.key != "text" or part.unordered or part.null_values:
+    # A deletion may have the time of a version: see ``draw_records``. What is too old for the history, each
+    # partition decides by its own time.
+    if part.key != "text" or part.unordered or part.scattered or part.null_values:
         return False
     ref = world.step("versioned_to_table", part, value=part.value, history=world.pick(*HISTORIES))
     arrived = replace(world.arrivals(part, f"s{ref[0]}-repartition"), null_keys=False)
