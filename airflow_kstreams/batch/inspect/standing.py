@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.ledger.facts import ContinuousRun, Lease
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.history import Attempt, Failure, Histories, How, RunHistory
-from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.slice.metadata import RunState
-from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.figures.time_texts import ago_text
 from airflow_kstreams.streams.naming.commands import resume_command
 
@@ -45,52 +43,32 @@ class Standing:
     command: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingFacts:
-    """The facts that tell where an application's run stands, as one look has found them.
+def standing_of(facts: RunFacts, histories: Histories, now_ms: int) -> Standing | None:
+    """Return where the run stands that is under way, or whose begin failed; None if there is none.
 
-    :param state: state of its batch runs.
-    :param slice: the slice of the run that is under way, or of the last one.
-    :param continuous: the continuous run that was started last, if nothing else has run since.
-    :param lease: the lease that was not released.
-    :param lease_renewed_ms: time at which it was renewed last, epoch milliseconds.
-    :param histories: what happened to runs that have not finished.
-    :param last_finished: the run that finished last.
+    :param histories: the attempts at runs that have not finished, as the ledger has them.
     :param now_ms: time of the look, epoch milliseconds.
     """
-
-    application_id: str
-    state: RunState
-    slice: Slice | None
-    continuous: ContinuousRun | None
-    lease: Lease | None
-    lease_renewed_ms: int
-    histories: Histories
-    last_finished: RunSummary | None
-    now_ms: int
-
-
-def standing_of(seen: StandingFacts) -> Standing | None:
-    """Return where the run stands that is under way, or whose begin failed; None if there is none."""
-    if seen.continuous is not None:
-        run_id, dag_id, generation = seen.continuous.run_id, "", seen.continuous.generation
-    elif seen.slice is not None and seen.state is RunState.RUNNING:
-        run_id, dag_id, generation = seen.slice.run_id, seen.slice.plan.dag_id, seen.slice.generation
-    else:
-        return _never_begun(seen)
-    found = seen.histories.of(run_id)
+    work, ledger = facts.under_way, facts.ledger
+    if ledger.current_continuous is not None:
+        work = ledger.current_continuous.slice
+    if work is None:
+        return _never_begun(facts, histories, now_ms)
+    run_id, continuous = work.run_id, ledger.current_continuous is not None
+    found = histories.of(run_id)
     attempt = None if found is None else found.last
     command = resume_command(
-        seen.application_id, run_id, dag_id=dag_id, continuous=seen.continuous is not None
+        facts.application_id, run_id, dag_id="" if continuous else work.plan.dag_id, continuous=continuous
     )
-    if seen.lease is not None and seen.lease.works_on == run_id:
-        return _leased(seen, seen.lease, run_id, attempt, command)
+    lease = ledger.held_lease
+    if lease is not None and lease.works_on == run_id:
+        return _leased(lease, ledger.lease_written_ms, now_ms, attempt, command)
     if attempt is None:
-        if generation or seen.slice is None:
+        if work.generation or continuous:
             return Standing(run_id=run_id, text="not finished, no driver works on it", command=command)
-        since = ago_text(seen.now_ms, seen.slice.plan.begun_ms)
+        since = ago_text(now_ms, work.plan.begun_ms)
         return Standing(run_id=run_id, text=f"begun {since}, no driver works on it yet", command=command)
-    since = ago_text(seen.now_ms, attempt.ended_ms or attempt.begun_ms)
+    since = ago_text(now_ms, attempt.ended_ms or attempt.begun_ms)
     if attempt.how in (How.DONE, How.FINISHED):
         return Standing(
             run_id=run_id,
@@ -101,34 +79,31 @@ def standing_of(seen: StandingFacts) -> Standing | None:
     return _left(run_id, since, attempt, command)
 
 
-def _leased(
-    seen: StandingFacts, lease: Lease, run_id: str, attempt: Attempt | None, command: str
-) -> Standing:
-    if not lease.is_silent(seen.lease_renewed_ms, seen.now_ms):
-        under_way = attempt is not None and attempt.how is None
-        since = (
-            f", begun {ago_text(seen.now_ms, attempt.begun_ms)}" if attempt is not None and under_way else ""
+def _leased(lease: Lease, renewed_ms: int, now_ms: int, attempt: Attempt | None, command: str) -> Standing:
+    """Return where the run stands for which a driver holds the lease."""
+    if lease.is_silent(renewed_ms, now_ms):
+        return Standing(
+            run_id=lease.works_on,
+            text=f"went silent {ago_text(now_ms, renewed_ms)}, no driver works on it: {lease.owner} has not "
+            "renewed its lease since",
+            attempt=attempt,
+            command=command,
         )
-        return Standing(run_id=run_id, text=f"running: {lease.owner}{since}", attempt=attempt)
-    return Standing(
-        run_id=run_id,
-        text=f"went silent {ago_text(seen.now_ms, seen.lease_renewed_ms)}, no driver works on it: "
-        f"{lease.owner} has not renewed its lease since",
-        attempt=attempt,
-        command=command,
-    )
+    begun = attempt is not None and attempt.how is None
+    since = f", begun {ago_text(now_ms, attempt.begun_ms)}" if attempt is not None and begun else ""
+    return Standing(run_id=lease.works_on, text=f"running: {lease.owner}{since}", attempt=attempt)
 
 
-def _never_begun(seen: StandingFacts) -> Standing | None:
+def _never_begun(facts: RunFacts, histories: Histories, now_ms: int) -> Standing | None:
     """Return where the run stands whose last begin failed, if no run has finished since."""
-    run = seen.histories.last
+    run, finished = histories.last, facts.ledger.newest_entry
     attempt = None if run is None else run.last
     if run is None or attempt is None or attempt.how is not How.FAILED:
         return None
-    if seen.last_finished is not None and seen.last_finished.finished_ms >= attempt.ended_ms:
+    if finished is not None and finished.finished_ms >= attempt.ended_ms:
         return None
-    command = resume_command(seen.application_id, run.run_id, dag_id=run.dag_id, continuous=False)
-    return _left(run.run_id, ago_text(seen.now_ms, attempt.ended_ms), attempt, command)
+    command = resume_command(facts.application_id, run.run_id, dag_id=run.dag_id, continuous=False)
+    return _left(run.run_id, ago_text(now_ms, attempt.ended_ms), attempt, command)
 
 
 def _left(run_id: str, since: str, attempt: Attempt, command: str) -> Standing:

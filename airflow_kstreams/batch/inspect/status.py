@@ -11,7 +11,7 @@ from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_ap
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions
-from airflow_kstreams.batch.inspect.standing import Standing, StandingFacts, standing_of
+from airflow_kstreams.batch.inspect.standing import Standing, standing_of
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.history import Histories
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
@@ -156,17 +156,6 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         recorded = ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
         histories = ledger.histories()
-    seen = StandingFacts(
-        application_id=application_id,
-        state=facts.state,
-        slice=facts.metadata.slice,
-        continuous=ledger.current_continuous,
-        lease=ledger.held_lease,
-        lease_renewed_ms=ledger.lease_written_ms,
-        histories=histories,
-        last_finished=ledger.newest_entry,
-        now_ms=clock.now_ms(),
-    )
     return RunStatus(
         application_id=application_id,
         state=facts.state,
@@ -185,7 +174,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         grouped={int(sub): entry for sub, entry in recorded.items() if entry.changelogs},
         counts=counts,
         expansions=more,
-        standing=standing_of(seen),
+        standing=standing_of(facts, histories, clock.now_ms()),
         histories=histories,
     )
 
