@@ -21,7 +21,6 @@ from airflow_kstreams.batch.inspect.ahead.next_run import (
     NextRun,
     PlannedPartition,
     PlannedTopic,
-    Refusal,
     StateToRestore,
     WindowsToClose,
 )
@@ -61,7 +60,6 @@ __all__ = [
     "PlannedPartition",
     "PlannedTopic",
     "ReadOffsets",
-    "Refusal",
     "RunAudit",
     "RunFilter",
     "RunHistory",

@@ -12,7 +12,7 @@ from airflow_kstreams.batch.inspect.runs.audit import RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion, counted
-from airflow_kstreams.batch.ledger.history import RunHistory
+from airflow_kstreams.batch.ledger.history import Failure, RunHistory
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.figures.time_texts import ago_text, duration_text, time_text
 
@@ -73,7 +73,7 @@ def notes_of_runs(found: SeenRuns) -> Iterator[str]:
     for run in found.runs:
         if run.failure is not None:
             yield f"{run.run_id}: {run.failure.cause}"
-            yield f"What to do: {run.failure.remedy}" if run.failure.remedy else ""
+            yield from _remedy(run.failure)
         for suspicion in run.suspicions:
             yield f"{run.run_id}: {_odd(suspicion)}"
     yield from found.not_seen
@@ -114,8 +114,7 @@ def notes_of_run(found: RunInFull) -> Iterator[str]:
     failure = None if found.history is None else found.history.failure
     if failure is not None:
         yield f"{failure.kind}: {failure.cause}"
-        if failure.remedy:
-            yield f"What to do: {failure.remedy}"
+        yield from _remedy(failure)
     yield from (_odd(suspicion) for suspicion in found.run.suspicions)
     yield from (f"Warning: {warning}" for warning in found.run.warnings)
     yield from (f"Not looked at: {text}" for text in found.not_seen)
@@ -237,6 +236,11 @@ def _change(first: float | None, second: float | None) -> str:
     return f"{second / first - 1:+.0%}" if first else "new"
 
 
+def _remedy(failure: Failure) -> Iterator[str]:
+    if failure.remedy:
+        yield f"What to do: {failure.remedy}"
+
+
 def _odd(suspicion: Suspicion) -> str:
     return f"{suspicion.text} ({suspicion.setting}={suspicion.threshold:g})"
 
@@ -352,9 +356,8 @@ def tables_of_plan(found: NextRun) -> Iterator[Table]:
 def notes_of_plan(found: NextRun) -> Iterator[str]:
     """Yield the refusal with its remedy, warnings, and what was not looked at."""
     if found.refused is not None:
-        yield f"{found.refused.error}: {found.refused.cause}"
-        if found.refused.fix:
-            yield f"What to do: {found.refused.fix}"
+        yield f"{found.refused.kind}: {found.refused.cause}"
+        yield from _remedy(found.refused)
     yield from (f"Warning: {warning}" for warning in found.warnings)
     yield from (f"Not looked at: {text}" for text in found.not_seen)
     yield "Nothing was written."

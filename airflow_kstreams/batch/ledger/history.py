@@ -73,7 +73,7 @@ class How(enum.Enum):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The error that ended an attempt, without data of records.
+    """The error that ended an attempt, or with which a begin would fail now, without data of records.
 
     :param kind: class of the error.
     :param cause: one line: what happened, where, found and expected.

@@ -31,6 +31,7 @@ from airflow_kstreams.batch.inspect.ahead.rehearsal import Rehearsal
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.seen_runs import committed_so_far
 from airflow_kstreams.batch.ledger.facts import Lease
+from airflow_kstreams.batch.ledger.history import Failure
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata
@@ -115,19 +116,6 @@ class WindowsToClose(msgspec.Struct, frozen=True, kw_only=True):
     tasks_due: int | None
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The error with which a begin would fail now.
-
-    :param error: name of its class.
-    :param cause: what is wrong, and where.
-    :param fix: what to do.
-    """
-
-    error: str
-    cause: str
-    fix: str
-
-
 class ExpectedTime(msgspec.Struct, frozen=True, kw_only=True):
     """The time that a run is expected to take, from begin to finish.
 
@@ -182,7 +170,7 @@ class NextRun(ShownInNotebooks, frozen=True, kw_only=True):
     more_partitions: int = 0
     state: tuple[StateToRestore, ...] = ()
     windows: tuple[WindowsToClose, ...] = ()
-    refused: Refusal | None = None
+    refused: Failure | None = None
     creates: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     expected: ExpectedTime | None = None
@@ -277,7 +265,7 @@ class _Rehearsed:
         self._begin = (topology, groups, interval_ms, clock)
         self.slice: Slice | None = None
         self.resumed = False
-        self.refused: Refusal | None = None
+        self.refused: Failure | None = None
 
     @property
     def creates(self) -> Collection[str]:
@@ -317,7 +305,8 @@ class _Rehearsed:
                 isinstance(error, KafkaClientError) and error.is_retriable
             ):
                 raise
-            self.refused = Refusal(error=type(error).__name__, cause=error.cause, fix=error.fix)
+            # The ledger keeps texts of a bounded length; a plan is not kept.
+            self.refused = msgspec.structs.replace(Failure.of(error), cause=error.cause, remedy=error.fix)
         else:
             self.slice, self.resumed = begun.slice, not begun.created
 

@@ -166,9 +166,9 @@ def test_refusal_is_that_of_the_begin(kafka: InMemoryKafka) -> None:
 
     assert (found.kind, found.records) == ("refused", 0)
     assert found.refused is not None
-    assert found.refused.error == "DataLossError"
+    assert found.refused.kind == "DataLossError"
     assert "changelog app-totals-changelog is not the one that earlier runs wrote" in found.refused.cause
-    assert found.refused.fix
+    assert found.refused.remedy
 
 
 def test_what_this_user_may_not_look_at_is_no_refusal_of_the_run(kafka: InMemoryKafka) -> None:
