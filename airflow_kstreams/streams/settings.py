@@ -203,21 +203,22 @@ class ApplicationSettings:
     suspicion_quiet_times: float = _setting(
         3.0,
         minimum=1,
-        doc="How many times as long as the longest of the last ten times between two runs it may take until "
-        "looks (runs, lag) find it odd that nothing new has come, or that no run takes what waits. Three "
-        "leaves room for a weekend after working days.",
+        doc="Looks (runs, lag) call it odd if nothing new came, or no run took what waits, for longer than "
+        "so many times the longest pause between two of the last ten runs. Three leaves room for a weekend "
+        "after working days.",
     )
     suspicion_records_times: float = _setting(
         5.0,
         minimum=1,
-        doc="How many times as many, or as few, records as the middle one of the last ten runs a run may "
-        "read until looks find it odd. Five passes by the usual change from night to day.",
+        doc="Looks call a run odd if it read more than so many times the records of the middle one of the "
+        "last ten runs, or fewer than one part in so many. Five leaves room for nights and days.",
     )
     suspicion_lost_share: float = _setting(
         0.01,
         maximum=1,
-        doc="Share, 0 to 1, of a run's records that may be late, parked or dead-lettered until looks find it "
-        "odd that it is twice that of the last ten runs. One of a hundred: single bad records are no news.",
+        doc="Looks call a run odd if a larger share of its records than this, 0 to 1, was late, parked or "
+        "dead-lettered, and more than twice the share of the last ten runs. One in a hundred: single bad "
+        "records are no news.",
     )
     first_run_offsets: Literal["earliest", "latest"] = _setting(
         "earliest",

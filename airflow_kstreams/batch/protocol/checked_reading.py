@@ -34,7 +34,7 @@ _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
 
 
 class UnreadableError(Exception):
-    """A value is none that the engine writes; the text says why, and quotes nothing of it."""
+    """The engine does not write such a value; the text says why, and quotes nothing of it."""
 
 
 def read_json(data: bytes | str, kind: type[_T]) -> _T:

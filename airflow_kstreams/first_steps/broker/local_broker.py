@@ -182,7 +182,7 @@ class LocalBroker:
         ):
             if die_with_parent and (setpriv := shutil.which("setpriv")):
                 line = [setpriv, "--pdeathsig", "TERM", *line]
-            # A session of its own keeps the terminal's Ctrl-C from it: whoever uses the broker ends first.
+            # A session of its own keeps the terminal's Ctrl-C from it: its users end first.
             process = subprocess.Popen(
                 line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )

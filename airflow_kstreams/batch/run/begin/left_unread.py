@@ -2,7 +2,7 @@
 topology would read.
 
 A slice that was dropped, and a continuous run that ended, leave such records. The next run of the same code
-reads them. Code that does not read their topic any more would lose them without a word, and code that has
+reads them. Code that does not read their topic any more would lose them in silence, and code that has
 another branch behind a topic of that name would take them for its own.
 
 Rule: of each topic between subtopologies that a topology does not read, or which it feeds from other topics

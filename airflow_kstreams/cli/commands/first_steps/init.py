@@ -43,8 +43,8 @@ def init(
 ) -> None:
     """Write a first project: application, test, DAG, connections, and some records to try it with.
 
-    Asks for each option that is not given; where nobody can answer (no terminal), it takes the default and
-    says so. Files that exist are never touched.
+    Asks for each option that is not given. Without a terminal it takes the default, and says so. Files that
+    exist are never touched.
     """
     from airflow_kstreams.first_steps.project import Project, check_addresses, check_schedule
     from airflow_kstreams.streams.settings import check_application_id
