@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -77,7 +78,8 @@ def _steps(corner: Corner, python: str) -> Iterator[tuple[str, list[str]]]:
     yield "demo", [python, "-m", "dev.flight_demo", "--days", _DAYS, *by_hand]
     suites = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     left_out = [f"--ignore=tests/{path}" for path in (*_OF_TOOLS, *corner.left_out)]
-    yield "unit and property", [*suites, "--quick", *left_out, "tests/unit", "tests/property"]
+    lanes = ["-n", os.environ.get("KSTREAMS_TEST_LANES", "2"), "--no-loadscope-reorder"]
+    yield "unit and property", [*suites, "--quick", *lanes, *left_out, "tests/unit", "tests/property"]
     yield "spark", [*suites, "tests/integration/spark/test_run.py"]
 
 
