@@ -77,7 +77,10 @@ def _steps(corner: Corner, python: str) -> Iterator[tuple[str, list[str]]]:
     by_hand = [] if corner.airflow else ["--without-airflow"]
     yield "demo", [python, "-m", "dev.flight_demo", "--days", _DAYS, *by_hand]
     suites = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    left_out = [f"--ignore=tests/{path}" for path in (*_OF_TOOLS, *corner.left_out)]
+    left_out = [
+        f"--{'deselect' if '::' in path else 'ignore'}=tests/{path}"
+        for path in (*_OF_TOOLS, *corner.left_out)
+    ]
     lanes = ["-n", os.environ.get("KSTREAMS_TEST_LANES", "2"), "--no-loadscope-reorder"]
     yield "unit and property", [*suites, "--quick", *lanes, *left_out, "tests/unit", "tests/property"]
     yield "spark", [*suites, "tests/integration/spark/test_run.py"]

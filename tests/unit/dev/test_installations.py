@@ -28,7 +28,7 @@ def test_corner_lies_within_what_is_proven(corner: Corner) -> None:
     pins = {pin.name: next(iter(pin.specifier)).version for pin in map(Requirement, corner.pins)}
     assert all(PROVEN[name].contains(version) for name, version in pins.items())
     assert PROVEN["Python"].contains(f"{corner.python}.0")
-    assert all(Path(ROOT, "tests", path).exists() for path in corner.left_out)
+    assert all(Path(ROOT, "tests", path.partition("::")[0]).exists() for path in corner.left_out)
 
 
 def test_bounds_are_those_of_the_outermost_corners() -> None:
