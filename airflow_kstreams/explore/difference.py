@@ -25,6 +25,7 @@ from airflow_kstreams.explore.record_table import ROWS, shown_time
 from airflow_kstreams.explore.sample import write_private
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.plan import decode_json
 
 FORMAT = "airflow-kstreams result"
@@ -112,11 +113,13 @@ class NodeDifference:
 
     :param name: the node's name now, None if it is gone.
     :param before: its name before, None if it is new.
+    :param purpose: what it does now, and your line that made it; empty if it is gone.
     """
 
     name: str | None
     before: str | None
     changes: tuple[Change, ...]
+    purpose: str = ""
 
     def of(self, kind: str) -> tuple[Change, ...]:
         """Return the changes of one kind."""
@@ -131,11 +134,18 @@ class NodeDifference:
             return f"{self.name} (new)"
         return self.name if self.name == self.before else f"{self.name} (was {self.before})"
 
+    @property
+    def heading(self) -> str:
+        """The title for people, with what the node does."""
+        if self.name is None or not self.purpose:
+            return self.title
+        return shown_node(self.name, {self.name: self.purpose}) + self.title.removeprefix(self.name)
+
     def table(self, rows: int = ROWS) -> Table:
         """Return the table of the first changes."""
         shown = self.changes[: max(rows, 0)]
         return Table(
-            title=f"{self.title}: {len(self.changes):,} differences",
+            title=f"{self.heading}: {len(self.changes):,} differences",
             columns=("", "input record", "before", "now"),
             rows=[
                 (
@@ -179,7 +189,7 @@ class Difference(Sequence[NodeDifference]):
             columns=("node", "added", "removed", "changed"),
             numbers=3,
             rows=[
-                (node.title, *(f"{len(node.of(kind)):,}" for kind in ("added", "removed", "changed")))
+                (node.heading, *(f"{len(node.of(kind)):,}" for kind in ("added", "removed", "changed")))
                 for node in self._nodes
             ],
         )
@@ -199,9 +209,10 @@ def reduced(sample: str, nodes: Mapping[str, Sequence[NodeRecord]]) -> Result:
     return Result(sample=sample, nodes={name: [_seen(one) for one in found] for name, found in nodes.items()})
 
 
-def difference(before: Result, now: Result) -> Difference:
+def difference(before: Result, now: Result, purposes: Mapping[str, str]) -> Difference:
     """Return the difference of two results.
 
+    :param purposes: node of the later one -> what it does, and the user's line.
     :raises ConfigError: the two are of different samples.
     """
     if before.sample != now.sample:
@@ -215,7 +226,8 @@ def difference(before: Result, now: Result) -> Difference:
             _changes(before.nodes[old] if old is not None else [], now.nodes[new] if new is not None else [])
         )
         if changes or old is None or new is None:
-            found.append(NodeDifference(name=new, before=old, changes=changes))
+            purpose = "" if new is None else purposes.get(new, "")
+            found.append(NodeDifference(name=new, before=old, changes=changes, purpose=purpose))
     return Difference(found)
 
 

@@ -15,7 +15,8 @@ from airflow_kstreams.explore.sample_run import SampleRun
 from airflow_kstreams.explore.sampling import Last, take_sample
 from airflow_kstreams.explore.tables import Progress, Table, shown_progress
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.figures.record_counts import shown_node
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, purpose_of
 from airflow_kstreams.streams.settings import ApplicationSettings, nearest
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -192,12 +193,19 @@ class Exploration:
         """
         return self._findings.counts[self._known(node)]
 
+    def purpose(self, node: str) -> str:
+        """Return what a node does, and your line that made it: ``filter at orders.py:17``.
+
+        :raises TopologyError: there is no such node.
+        """
+        return self._topology.purposes[self._known(node)]
+
     def at(self, node: str) -> RecordTable:
         """Return the records that a node forwarded; those that a sink wrote.
 
         :raises TopologyError: there is no such node.
         """
-        return RecordTable(self._known(node), self._findings.records[node])
+        return RecordTable(self._known(node), self._findings.records[node], shown_as=self._named(node))
 
     __getitem__ = at
 
@@ -231,7 +239,7 @@ class Exploration:
             title=f"sample: {read or 'no record'}",
             columns=("node", "does", "in", "out", "dropped", "failed"),
             numbers=4,
-            rows=[(node.name, _what(node), *self._numbers(node.name)) for node in self._topology.nodes],
+            rows=[(node.name, _does(node), *self._numbers(node.name)) for node in self._topology.nodes],
         )
 
     def failures(self, rows: int = ROWS) -> Table:
@@ -241,7 +249,11 @@ class Exploration:
             title=f"{len(self.errors):,} failed, each left out at that node",
             columns=("input record", "node", "error"),
             rows=[
-                (one.origin, one.node, f"{type(one.error).__name__}: {' '.join(str(one.error).split())}")
+                (
+                    one.origin,
+                    self._named(one.node),
+                    f"{type(one.error).__name__}: {' '.join(str(one.error).split())}",
+                )
                 for one in shown
             ],
             more=len(self.errors) - len(shown),
@@ -261,7 +273,8 @@ class Exploration:
         :param before: the earlier exploration, or its saved result.
         :raises ConfigError: the earlier one was of another sample.
         """
-        return difference(before if isinstance(before, Result) else before.result(), self.result())
+        before = before if isinstance(before, Result) else before.result()
+        return difference(before, self.result(), self._topology.purposes)
 
     def __str__(self) -> str:
         parts = [str(self.summary()), *self.notes]
@@ -274,6 +287,9 @@ class Exploration:
         tables = [self.summary(), *([self.failures()] if self.errors else [])]
         notes = Table(title="notes", columns=("",), rows=[(note,) for note in self.notes])
         return "".join(table._repr_html_() for table in ([*tables, notes] if self.notes else tables))
+
+    def _named(self, node: str) -> str:
+        return shown_node(node, self._topology.purposes)
 
     def _numbers(self, node: str) -> Iterator[str]:
         counts = self._findings.counts[node]
@@ -291,11 +307,12 @@ class Exploration:
         return node
 
 
-def _what(node: Node) -> str:
+def _does(node: Node) -> str:
+    at = "" if node.site is None else f" at {node.site.short}"
     match node:
         case SourceNode():
-            return f"reads {', '.join(node.topics)}"
+            return f"reads {', '.join(node.topics)}{at}"
         case ProcessorNode():
-            return node.operator.type.replace("_", " ")
+            return purpose_of(node)
         case SinkNode():
-            return f"writes {node.topic}"
+            return f"writes {node.topic}{at}"

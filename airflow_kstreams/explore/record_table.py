@@ -22,12 +22,14 @@ class RecordTable(Sequence[NodeRecord]):
 
     Where all values have the same few fields, each field has a column.
 
-    :param title: above the table.
+    :param title: name of the place.
     :param records: all of them.
+    :param shown_as: the place above the table; its name unless given.
     """
 
-    def __init__(self, title: str, records: Sequence[NodeRecord]) -> None:
+    def __init__(self, title: str, records: Sequence[NodeRecord], *, shown_as: str = "") -> None:
         self.title = title
+        self._shown_as = shown_as or title
         self._records = tuple(records)
 
     def __len__(self) -> int:
@@ -42,7 +44,7 @@ class RecordTable(Sequence[NodeRecord]):
     def __getitem__(self, index: slice) -> RecordTable: ...
     def __getitem__(self, index: int | slice) -> NodeRecord | RecordTable:
         if isinstance(index, slice):
-            return RecordTable(self.title, self._records[index])
+            return RecordTable(self.title, self._records[index], shown_as=self._shown_as)
         return self._records[index]
 
     def to_pylist(self) -> list[dict[str, Any]]:
@@ -55,7 +57,7 @@ class RecordTable(Sequence[NodeRecord]):
         fields = _common_fields(shown)
         values = [f"value.{name}" for name in fields] if fields else ["value"]
         return Table(
-            title=f"{self.title}: {len(self):,} record{'' if len(self) == 1 else 's'}",
+            title=f"{self._shown_as}: {len(self):,} record{'' if len(self) == 1 else 's'}",
             columns=("input record", "key", *values, "timestamp"),
             rows=[
                 (

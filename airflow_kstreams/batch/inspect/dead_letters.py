@@ -91,12 +91,14 @@ class LetterGroup:
         letters.
     :param node: name of the node that failed.
     :param exception: class of the exception.
+    :param purpose: what the node does, and the user's line, as the last letter that was read says.
     :param first_ms: time of the earliest record, epoch milliseconds; ``last_ms`` is that of the latest.
     """
 
     topic: str
     node: str
     exception: str
+    purpose: str = ""
     letters: int = 0
     waiting: int = 0
     replayed: int = 0
@@ -106,6 +108,7 @@ class LetterGroup:
     def add(self, seen: SeenLetter) -> None:
         """Count a letter."""
         self.letters += 1
+        self.purpose = seen.letter.facts.get("purpose", self.purpose)
         self.waiting += seen.fate is Fate.WAITING
         self.replayed += seen.fate is Fate.REPLAYED
         self.first_ms = min(self.first_ms, seen.timestamp_ms)

@@ -16,6 +16,7 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of records at a node.
 
     :param node: its name.
+    :param purpose: what it does, and the line that made it.
     :param records_in: records that reached it.
     :param records_out: records that it forwarded, or wrote.
     :param dropped: records that it dropped by rule.
@@ -23,6 +24,7 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     node: str
+    purpose: str
     records_in: int
     records_out: int
     dropped: int
@@ -119,6 +121,7 @@ def explore_document(
         nodes=[
             NodeFigures(
                 node=name,
+                purpose=seen.purpose(name),
                 records_in=each.records_in,
                 records_out=each.records_out,
                 dropped=each.dropped,

@@ -19,6 +19,7 @@ class ListedLetter(msgspec.Struct, frozen=True, kw_only=True):
     :param record: place of its record where it was consumed; null for a letter that belongs to none.
     :param exception: class of the exception; null where the letter does not say it.
     :param node: node that failed; null where the letter does not say it.
+    :param purpose: what the node did, and the line that made it; null where the letter does not say it.
     :param time_ms: time of the record, epoch milliseconds.
     :param replay: what replays do with it: waiting, replayed or stays.
     """
@@ -27,6 +28,7 @@ class ListedLetter(msgspec.Struct, frozen=True, kw_only=True):
     record: str | None
     exception: str | None
     node: str | None
+    purpose: str | None
     time_ms: int
     replay: str
 
@@ -36,6 +38,7 @@ class LettersAlike(msgspec.Struct, frozen=True, kw_only=True):
 
     :param topic: topic from which the records were consumed; null for timers and records that are no letters.
     :param node: node that failed; null where it is not known.
+    :param purpose: what the node does, and the line that made it; null where it is not known.
     :param exception: class of the exception; null where it is not known.
     :param letters: number of letters.
     :param waiting: letters that wait for a replay.
@@ -46,6 +49,7 @@ class LettersAlike(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str | None
     node: str | None
+    purpose: str | None
     exception: str | None
     letters: int
     waiting: int
@@ -162,6 +166,7 @@ def letters_document(application_id: str, found: SeenLetters) -> LettersDocument
             LettersAlike(
                 topic=group.topic or None,
                 node=group.node or None,
+                purpose=group.purpose or None,
                 exception=group.exception or None,
                 letters=group.letters,
                 waiting=group.waiting,
@@ -200,6 +205,7 @@ def _listed(seen: SeenLetter) -> ListedLetter:
         record=origin_text(seen),
         exception=facts.get("exception"),
         node=facts.get("node"),
+        purpose=facts.get("purpose"),
         time_ms=seen.timestamp_ms,
         replay=seen.fate.value,
     )

@@ -10,6 +10,7 @@ from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.cli.documents.letter_documents import bytes_text
 from airflow_kstreams.explore.record_table import shown_time
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.records.dead_letter_format import facts_of
 
 
@@ -22,7 +23,7 @@ def survey_tables(found: SeenLetters) -> Iterator[Table]:
             rows=[
                 (
                     group.topic or "-",
-                    group.node or "-",
+                    _node(group.node, group.purpose),
                     group.exception or "-",
                     shown_time(group.first_ms),
                     shown_time(group.last_ms),
@@ -43,7 +44,7 @@ def survey_tables(found: SeenLetters) -> Iterator[Table]:
                     seen.letter.place,
                     str(seen.letter.origin or "-"),
                     seen.letter.facts.get("exception", "-"),
-                    seen.letter.facts.get("node", "-"),
+                    _node(seen.letter.facts.get("node", ""), seen.letter.facts.get("purpose", "")),
                     shown_time(seen.timestamp_ms),
                     seen.fate.value,
                 )
@@ -51,6 +52,10 @@ def survey_tables(found: SeenLetters) -> Iterator[Table]:
             ],
             more=found.letters - len(found.newest),
         )
+
+
+def _node(name: str, purpose: str) -> str:
+    return shown_node(name, {name: purpose} if purpose else {}) if name else "-"
 
 
 def survey_notes(found: SeenLetters, selection: Selection) -> Iterator[str]:

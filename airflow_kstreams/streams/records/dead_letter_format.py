@@ -36,6 +36,7 @@ _PREFIX = "__streams.errors."
 _LEFT_OUT = "left.out"
 _FIRST_PLACE = "first.place"
 _FED_BY = "fed.by"
+_PURPOSE = "purpose"
 #: Longest stack trace, and longest other text, that travels in a header, in bytes.
 _STACKTRACE_BYTES = 8_000
 _TEXT_BYTES = 4_000
@@ -83,7 +84,9 @@ class DeadLetters:
         self._topic_ids = topic_ids
         self._limit_bytes = limit_bytes
 
-    def send(self, record: Record | None, error: Exception, node: str, time_ms: int) -> str:
+    def send(
+        self, record: Record | None, error: Exception, node: str, time_ms: int, purpose: str = ""
+    ) -> str:
         """Send the largest letter of a record that fits. The client may take less than the topic; then it
         refuses the letter.
 
@@ -91,6 +94,7 @@ class DeadLetters:
         :param error: the error that made it a dead letter.
         :param node: name of the node at which the error happened.
         :param time_ms: timestamp of the letter, epoch milliseconds.
+        :param purpose: what the node does, and the user's line; empty if it is not known.
         :return: the parts that the letter leaves out, as text; empty if it holds all.
         :raises RecordError: no letter fits.
         """
@@ -98,7 +102,7 @@ class DeadLetters:
         refused = record_refused(self.topic, -1, f"no dead letter fits into max.message.bytes = {limit:,}")
         place = "" if record is None else first_place(record, self._topic_ids)
         fed_by = () if record is None else self._fed_by.get(record.topic(), ())
-        for letter in letters_of(record, error, node, place, fed_by):
+        for letter in letters_of(record, error, node, place, fed_by, purpose):
             if record_bytes(letter.key, letter.value, letter.headers) > limit:
                 continue
             try:
@@ -111,15 +115,23 @@ class DeadLetters:
 
 
 def letters_of(
-    record: Record | None, error: Exception, node: str, place: str, fed_by: tuple[str, ...] = ()
+    record: Record | None,
+    error: Exception,
+    node: str,
+    place: str,
+    fed_by: tuple[str, ...] = (),
+    purpose: str = "",
 ) -> Iterator[DeadLetter]:
     """Yield the letter of a record, and then letters that leave out more and more.
 
     :param record: the consumed record; None when the error came at a commit point or from a timer.
     :param place: the place at which the record was consumed first.
     :param fed_by: the topics that the records of its topic are made of, if that is a repartition topic.
+    :param purpose: what the node does, and the user's line; empty if it is not known.
     """
     facts = _facts(record, error, node, place)
+    if purpose:
+        facts.append((f"{_PREFIX}{_PURPOSE}", _start(purpose)))
     if fed_by:
         facts.append((f"{_PREFIX}{_FED_BY}", "\n".join(fed_by).encode()))
     if record is None:

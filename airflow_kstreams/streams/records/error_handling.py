@@ -378,7 +378,9 @@ class ErrorHandling:
         self._counters.left_out(node, "dead-lettered")[0] += 1
         # The consumed record's own time: the context may hold an extractor's, or a table entry's.
         time_ms = self._context.timestamp_ms if record is None else record.timestamp()[1]
-        left_out = self._letters.send(record, error, node, max(time_ms, 0))
+        failed = self._nodes.get(node)
+        purpose = "" if failed is None else purpose_of(failed)
+        left_out = self._letters.send(record, error, node, max(time_ms, 0), purpose)
         if left_out:
             log.warning(
                 "task %s: %s is larger than %s takes: its dead letter leaves out %s",

@@ -53,7 +53,9 @@ def test_difference_to_the_round_before_is_shown_when_the_application_was_edited
     edit.write_text(APPLICATION.format(factor=3))
     second = invoke("explore", str(edit), "--sample", str(sample))
     assert "difference to before" in second.stdout
-    assert "KSTREAM-SINK-0000000002: 4 differences" in second.stdout
+    assert "KSTREAM-SINK-0000000002 (sink at numbers_app.py:6): 4 differences" in " ".join(
+        second.stdout.split()
+    )
     assert f"{MAP}: 4 differences" not in second.stdout
     edit.write_text(APPLICATION.format(factor=4))
     document = json_of(
@@ -75,7 +77,7 @@ def test_difference_to_the_round_before_is_shown_when_the_application_was_edited
 
 def test_only_named_nodes_and_rows_are_shown_when_asked_for(edit: Path, sample: Path) -> None:
     result = invoke("explore", str(edit), "--sample", str(sample), "--node", MAP, "--rows", "2")
-    assert f"{MAP}: 5 records" in result.stdout
+    assert f"{MAP} (map values at numbers_app.py:6): 5 records" in " ".join(result.stdout.split())
     assert "... and 3 more" in result.stdout
     assert "out: 5 records" not in result.stdout
     unknown = invoke("explore", str(edit), "--sample", str(sample), "--node", "nope")
@@ -87,7 +89,7 @@ def test_other_application_is_compared_when_named(edit: Path, sample: Path, tmp_
     other = tmp_path / "numbers_other.py"
     other.write_text(APPLICATION.format(factor=7))
     result = invoke("explore", str(edit), "--sample", str(sample), "--against", str(other), "--node", MAP)
-    assert f"{MAP}: 4 differences" in result.stdout
+    assert f"{MAP} (map values at numbers_app.py:6): 4 differences" in " ".join(result.stdout.split())
     assert "28" in result.stdout
 
 
@@ -96,7 +98,7 @@ def test_kept_result_is_compared_when_named(edit: Path, sample: Path, tmp_path: 
     kept = Path(f"{sample}.result").rename(tmp_path / "first")
     edit.write_text(APPLICATION.format(factor=3))
     result = invoke("explore", str(edit), "--sample", str(sample), "--against", str(kept), "--node", MAP)
-    assert f"{MAP}: 4 differences" in result.stdout
+    assert f"{MAP} (map values at numbers_app.py:6): 4 differences" in " ".join(result.stdout.split())
 
 
 def test_nothing_is_compared_when_the_kept_result_is_of_another_sample(edit: Path, sample: Path) -> None:

@@ -142,6 +142,7 @@ def test_record_goes_to_the_dead_letter_topic_with_its_bytes_when_the_handler_sa
     driver = driver_of(inverse, DEAD)
     driver.pipe_input("in", key="a", value=0, timestamp_ms=5, headers=[("own", b"1")])
     (letter,) = driver.read_output("app-dead-letter")
+    line = inverse.__code__.co_firstlineno + 1
     assert (letter.key, letter.value, letter.timestamp_ms) == (b"a", b"0", 5)
     headers = dict(letter.headers)
     stacktrace = headers.pop("__streams.errors.stacktrace")
@@ -156,6 +157,7 @@ def test_record_goes_to_the_dead_letter_topic_with_its_bytes_when_the_handler_sa
         "__streams.errors.offset": b"0",
         "__streams.errors.node": b"KSTREAM-MAPVALUES-0000000001",
         "__streams.errors.first.place": b"in-0@0/test",
+        "__streams.errors.purpose": b"map values at test_error_handling.py:%d" % line,
     }
 
 
