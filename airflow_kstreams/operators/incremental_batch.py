@@ -5,6 +5,7 @@ out all steps as one task group. The step between the two, on Spark, is in ``run
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Asset, TaskGroup, chain
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from airflow_kstreams.batch.ledger.run_summary import RunSummary
     from airflow_kstreams.batch.run.coordinator import BeginResult
+    from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = package_log(__name__)
@@ -92,35 +94,40 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
 
     def execute(self, context: Context) -> RunResult:
         """Begin the run."""
-        from airflow_kstreams.batch.run.begin.intervals import check_interval
-        from airflow_kstreams.batch.run.coordinator import Coordinator
-
         with airflow_outcomes():
             refuse_outlets(self.task_id, self.outlets)  # which may be added to a task
             identity = RunIdentity.of(context)
             work = ApplicationWork.on_run(self, identity)
-            check_interval(work.settings, identity.run_id, identity.interval_ms)
             cluster = work.cluster()
-            loader = work.loader(self.application, log=log, was_killed=self.was_killed)
-            plan = loader.plan(work.settings.application_id)
-            refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
-            coordinator = Coordinator(cluster, work.settings)
-            try:
-                begun = coordinator.begin(
-                    identity.run_id,
-                    plan,
-                    # The run operator's tries start at 1: every try of capture comes before them.
-                    order=(identity.clear_number, 0),
-                    interval_ms=identity.interval_ms,
-                    owner=identity.owner,
-                    hold_lease=False,
-                    groups=lambda counts: loader.groups(plan, counts),
-                    dag_id=identity.dag_id,
-                )
-            finally:
-                coordinator.close()
+            with work.reporting("capture"):
+                begun = self._begin(work, cluster)
             self.remember(begun.finished or begun.slice, cluster)
             return self._report(identity.run_id, begun)
+
+    def _begin(self, work: ApplicationWork, cluster: KafkaCluster) -> BeginResult:
+        from airflow_kstreams.batch.run.begin.intervals import check_interval
+        from airflow_kstreams.batch.run.coordinator import Coordinator
+
+        identity = work.identity
+        check_interval(work.settings, identity.run_id, identity.interval_ms)
+        loader = work.loader(self.application, log=log, was_killed=self.was_killed)
+        plan = loader.plan(work.settings.application_id)
+        refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
+        coordinator = Coordinator(cluster, work.settings)
+        try:
+            return coordinator.begin(
+                identity.run_id,
+                plan,
+                # The run operator's tries start at 1: every try of capture comes before them.
+                order=(identity.clear_number, 0),
+                interval_ms=identity.interval_ms,
+                owner=identity.owner,
+                hold_lease=False,
+                groups=lambda counts: loader.groups(plan, counts),
+                dag_id=identity.dag_id,
+            )
+        finally:
+            coordinator.close()
 
     def _report(self, run_id: str, begun: BeginResult) -> RunResult:
         from airflow_kstreams.batch.run.finished_before import nothing_processed
@@ -207,7 +214,7 @@ class FinishRunOperator(ReportsLineage, RunOperator):
             work = ApplicationWork.on_run(self, identity)
             cluster = work.cluster()
             coordinator = Coordinator(cluster, work.settings)
-            try:
+            with work.reporting("finish"), closing(coordinator):
                 before = coordinator.finished(identity.run_id)
                 if before is not None:
                     check_finished(
@@ -220,8 +227,6 @@ class FinishRunOperator(ReportsLineage, RunOperator):
                 summary = before or coordinator.finish(
                     identity.run_id, order=identity.order, owner=identity.owner
                 )
-            finally:
-                coordinator.close()
             self.remember(summary, cluster)
             self.outlets = announced(
                 context, self.outlets, summary, work.settings, for_backfills=self.backfill_in_order

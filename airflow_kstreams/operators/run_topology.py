@@ -166,36 +166,9 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
             self._refuse_early_outlets()  # which may be added to a task
             identity = self._identity(context)
             work = ApplicationWork.on_run(self, identity)
-            settings, cluster = work.settings, work.cluster()
-            subtopology = self.subtopology
-            found = FoundRun.read(cluster, settings.application_id, identity.run_id)
-            slice_ = found.slice
-            self.remember(found.finished or slice_, cluster)
-            if found.finished is not None:
-                return self._finished_before(context, cluster, found.finished, work)
-            if slice_ is not None and not self.finish:
-                wanted = subtopologies_of(slice_, subtopology)
-                if slice_.plan.empty or found.nothing_left(cluster, wanted):
-                    state = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
-                    log.info("Run %s %s: Spark is not started", identity.run_id, state)
-                    return self._so_far(cluster, found, slice_, wanted)
-            if slice_ is None:
-                self._look_ahead(work, found)
-            spec = RunSpec(
-                application_id=settings.application_id,
-                run_id=identity.run_id,
-                order=identity.order,
-                interval_ms=identity.interval_ms,
-                owner=identity.owner,
-                settings=settings.to_dict(),
-                topology_hash=slice_.plan.topology.topology_hash if slice_ is not None else "",
-                finish=self.finish,
-                subtopology=subtopology,
-                dag_id=identity.dag_id,
-                metrics=metrics_target(),
-            )
-            self._submit(context, spec, work.hook.client_config())
-            return self._result(context, cluster, spec, settings)
+            cluster = work.cluster()
+            with work.reporting("driver"):
+                return self._process(context, work, cluster)
 
     def on_kill(self) -> None:
         """End the Spark application, driver and workers included, and start none any more."""
@@ -239,6 +212,38 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
             self.on_kill()
             self.refuse_when_killed("the driver's end")
         super().poll_until_complete(external_id, context)
+
+    def _process(self, context: Context, work: ApplicationWork, cluster: KafkaCluster) -> RunResult:
+        identity, settings = work.identity, work.settings
+        subtopology = self.subtopology
+        found = FoundRun.read(cluster, settings.application_id, identity.run_id)
+        slice_ = found.slice
+        self.remember(found.finished or slice_, cluster)
+        if found.finished is not None:
+            return self._finished_before(context, cluster, found.finished, work)
+        if slice_ is not None and not self.finish:
+            wanted = subtopologies_of(slice_, subtopology)
+            if slice_.plan.empty or found.nothing_left(cluster, wanted):
+                state = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
+                log.info("Run %s %s: Spark is not started", identity.run_id, state)
+                return self._so_far(cluster, found, slice_, wanted)
+        if slice_ is None:
+            self._look_ahead(work, found)
+        spec = RunSpec(
+            application_id=settings.application_id,
+            run_id=identity.run_id,
+            order=identity.order,
+            interval_ms=identity.interval_ms,
+            owner=identity.owner,
+            settings=settings.to_dict(),
+            topology_hash=slice_.plan.topology.topology_hash if slice_ is not None else "",
+            finish=self.finish,
+            subtopology=subtopology,
+            dag_id=identity.dag_id,
+            metrics=metrics_target(),
+        )
+        self._submit(context, spec, work.hook.client_config())
+        return self._result(context, cluster, spec, settings)
 
     def _submit(self, context: Context, spec: RunSpec, client_config: Mapping[str, str]) -> None:
         """Submit the application file with the driver's arguments."""

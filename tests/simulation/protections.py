@@ -19,8 +19,9 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs import log_read as logs
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.stops import frozen_at, slice_starts, to_freeze
-from airflow_kstreams.batch.run.coordinator import Coordinator, frozen_upstream
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
+from airflow_kstreams.batch.run.intermediate_stops import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop

@@ -166,7 +166,7 @@ def begin_continuous(
     refuse_other_application(plan, session.application_id)
     _refuse_global_tables(plan)
     caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
-    with coordinator.keeping_failures(caller, "continuous"):
+    with coordinator.claim.keeping_failures(caller, "continuous"):
         run = coordinator.lease.taking_over(caller)(_begin, coordinator, caller, plan, groups)
         with session.reading:
             refuse_shared(session.neighbours, run.plan)
@@ -199,7 +199,7 @@ def _begin(
 ) -> ContinuousRun:
     before = coordinator.session.read_ledger(wait_ms=0)
     coordinator.session.refuse_others_topic(before, plan)
-    with coordinator.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
+    with coordinator.claim.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
         coordinator.lease.refuse_busy(ledger, caller)
         coordinator.attempt.look(ledger, free=coordinator.lease.is_free(ledger))
         coordinator.attempt.works_on(caller.run_id)
@@ -215,6 +215,7 @@ def _begin_claimed(
     session, plan = coordinator.session, request.plan
     app = session.application_id
     facts = RunFacts(app, ledger, session.read_fenced(plan))
+    coordinator.attempt.take_reported(facts.reported, finished=ledger.is_finished)
     if (batch := facts.under_way) is not None:
         refuse_other_topology(batch, plan)
         refuse_other_topics(session.admin, batch, {*batch.plan.topology.sources, *batch.plan.changelog_ids})

@@ -36,6 +36,7 @@ from typing import Self
 
 from airflow_kstreams.batch.evidence.complete_logs import find_truncated_ledger, find_truncated_metadata
 from airflow_kstreams.batch.evidence.contradictions import find_contradictions
+from airflow_kstreams.batch.ledger.history import Histories
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
@@ -116,12 +117,26 @@ class RunFacts:
         """The content of the metadata topic; empty once a continuous run has begun after it."""
         if self.ledger.current_continuous is None:
             return self.written
-        return Folded(state=RunState.NEW, live_keys=self.written.live_keys, log=self.written.log)
+        written = self.written
+        return Folded(
+            state=RunState.NEW, live_keys=written.live_keys, reported=written.reported, log=written.log
+        )
 
     @property
     def state(self) -> RunState:
         """The state of the application's batch runs."""
         return self.metadata.state
+
+    @property
+    def reported(self) -> Histories:
+        """The failures that Airflow tasks have reported and that no begin has put into the ledger yet."""
+        reported = self.written.reported
+        return Histories.decode(reported) if reported else Histories()
+
+    @property
+    def histories(self) -> Histories:
+        """What happened to the last few runs that have not finished, reported failures included."""
+        return self.ledger.histories().with_reported(self.reported, finished=self.ledger.is_finished)
 
     @property
     def run_id(self) -> str:

@@ -2,12 +2,13 @@
 silent; and which command goes on with it.
 
 A look knows of a driver only what that has written: one that has not renewed its lease for as long as the
-lease lasts is taken for dead here. Nothing is decided by it: a begin watches the lease itself.
+lease lasts is taken for dead here, and so is one that has not renewed it since its Airflow task has reported
+a failure. Times of several clocks are compared. Nothing is decided by it: a begin watches the lease itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import Lease
@@ -34,6 +35,7 @@ class Standing:
     :param attempt: its last attempt, as far as the ledger keeps it.
     :param failure: the failure that ended its last attempt; None if nothing failed.
     :param command: the command that goes on with it; empty if none is needed, or none is known.
+    :param waiting: one line on a run that comes after it and has failed since; empty without one.
     """
 
     run_id: str
@@ -41,6 +43,7 @@ class Standing:
     attempt: Attempt | None = None
     failure: Failure | None = None
     command: str = ""
+    waiting: str = ""
 
 
 def standing_of(facts: RunFacts, histories: Histories, now_ms: int) -> Standing | None:
@@ -49,6 +52,17 @@ def standing_of(facts: RunFacts, histories: Histories, now_ms: int) -> Standing 
     :param histories: the attempts at runs that have not finished, as the ledger has them.
     :param now_ms: time of the look, epoch milliseconds.
     """
+    standing = _standing_of(facts, histories, now_ms)
+    latest = _never_begun(facts, histories, now_ms)
+    if standing is None or latest is None or latest.run_id == standing.run_id:
+        return standing
+    before = standing.attempt
+    if before is None or latest.attempt is None or latest.attempt.ended_ms > before.ended_ms:
+        return replace(standing, waiting=f"run {latest.run_id} {latest.text}")
+    return standing
+
+
+def _standing_of(facts: RunFacts, histories: Histories, now_ms: int) -> Standing | None:
     work, ledger = facts.under_way, facts.ledger
     if ledger.current_continuous is not None:
         work = ledger.current_continuous.slice
@@ -57,6 +71,9 @@ def standing_of(facts: RunFacts, histories: Histories, now_ms: int) -> Standing 
     run_id, continuous = work.run_id, ledger.current_continuous is not None
     found = histories.of(run_id)
     attempt = None if found is None else found.last
+    if attempt is not None and not (work.generation or continuous):
+        # A begin without a driver, which writes no attempt, has succeeded since.
+        attempt = attempt if attempt.ended_ms >= work.plan.begun_ms else None
     command = resume_command(
         facts.application_id, run_id, dag_id="" if continuous else work.plan.dag_id, continuous=continuous
     )
@@ -81,6 +98,8 @@ def standing_of(facts: RunFacts, histories: Histories, now_ms: int) -> Standing 
 
 def _leased(lease: Lease, renewed_ms: int, now_ms: int, attempt: Attempt | None, command: str) -> Standing:
     """Return where the run stands for which a driver holds the lease."""
+    if attempt is not None and failed_since(attempt, renewed_ms):
+        return _left(lease.works_on, ago_text(now_ms, attempt.ended_ms), attempt, command)
     if lease.is_silent(renewed_ms, now_ms):
         return Standing(
             run_id=lease.works_on,
@@ -115,6 +134,11 @@ def _left(run_id: str, since: str, attempt: Attempt, command: str) -> Standing:
         failure=attempt.failure,
         command=command,
     )
+
+
+def failed_since(attempt: Attempt | None, then_ms: int) -> bool:
+    """Return whether an attempt has failed after a time, epoch milliseconds."""
+    return attempt is not None and attempt.how is How.FAILED and attempt.ended_ms > then_ms
 
 
 def earlier_attempts(history: RunHistory | None) -> str:

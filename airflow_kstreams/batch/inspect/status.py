@@ -25,6 +25,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_RUN,
     H_START,
     KIND_PIECE,
+    KIND_REPORTED,
 )
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
@@ -155,7 +156,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         counts, ends = _counts_and_ends(admin, positions)
         recorded = ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
-        histories = ledger.histories()
+        histories = facts.histories
     return RunStatus(
         application_id=application_id,
         state=facts.state,
@@ -207,7 +208,7 @@ def _line(record: Record) -> str:
     value = record.value()
     headers = dict(record.headers() or ())
     shown = "null" if value is None else value.decode(errors="replace")
-    if value is not None and headers.get(H_KIND) == KIND_PIECE:
+    if value is not None and headers.get(H_KIND) in (KIND_PIECE, KIND_REPORTED):
         shown = f"{len(value)} bytes"
     text = f"{record.offset():>6}  <{key}:{shown}>"
     known = {
@@ -215,5 +216,7 @@ def _line(record: Record) -> str:
     }
     if not known[H_KIND]:
         return f"{text}  {'tombstone' if value is None else 'without headers'}"
+    if headers.get(H_KIND) == KIND_REPORTED:
+        return f"{text}  {known[H_KIND]}"
     start = f", from {(headers[H_START] or b'').decode(errors='replace')}" if H_START in headers else ""
     return f"{text}  {known[H_KIND]} of run {known[H_RUN]}, generation {known[H_GENERATION]}{start}"

@@ -9,7 +9,8 @@ Rule: an attempt is written in the transaction that it makes in any case: when i
 it ends, with the release of the lease; when the run is finished, with the run's entry. Only a begin or a
 finish that fails without a lease has a transaction of its own. Each is made under the claim of the
 coordinator's id: a driver that was superseded writes nothing. The next begin finds that an attempt has no
-end, and notes so.
+end, and notes so. Of a failure outside any claim the Airflow task tells
+(:mod:`airflow_kstreams.batch.run.reported_failures`), and the next begin or finish puts it here.
 
 Invariant: nothing is decided by a history. One that cannot be read is counted and said, and the next attempt
 begins another.
@@ -27,7 +28,7 @@ record has a largest size.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -291,6 +292,28 @@ class Histories(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         runs = (*self.without(run.run_id).runs, run)
         return msgspec.structs.replace(self, runs=runs[-max(1, min(most_runs, MOST_RUNS)) :])
 
+    def with_reported(self, reported: Histories, *, finished: Callable[[str], bool]) -> Histories:
+        """Return them with the failures that Airflow tasks have reported, each once: the attempt gets that
+        end where it is kept, else it is added.
+
+        :param reported: attempts that have failed.
+        :param finished: returns whether a run is finished, so that it does not matter any more.
+        """
+        found = self
+        for run in reported.runs:
+            if not finished(run.run_id):
+                for attempt in run.attempts:
+                    found = found._with_attempt(run, attempt)
+        return found
+
+    def _with_attempt(self, reported: RunHistory, attempt: Attempt) -> Histories:
+        # A driver may have worked on an earlier run than that of its Airflow task.
+        if any(_made(attempt, reported.run_id, each, run) for run in self.runs for each in run.attempts):
+            runs = tuple(_with_end(run, attempt, reported.run_id) for run in self.runs)
+            return msgspec.structs.replace(self, runs=runs)
+        known = self.of(reported.run_id) or RunHistory(run_id=reported.run_id, dag_id=reported.dag_id)
+        return self.with_run(known.with_attempt(attempt))
+
     def encode(self) -> bytes:
         """Return the JSON, of a bounded size: earlier runs go first."""
         found = msgspec.structs.replace(self, runs=tuple(run.bounded() for run in self.runs))
@@ -317,6 +340,35 @@ def how_ended(error: BaseException | None, *, otherwise: How) -> How:
     asked = isinstance(error, KilledError) or not isinstance(error, Exception)
     reported = isinstance(error, ReportedError) and error.error_type == KilledError.__name__
     return How.STOPPED if asked or reported else How.FAILED
+
+
+def _made(reported: Attempt, run_id: str, attempt: Attempt, run: RunHistory) -> bool:
+    """Return whether an Airflow task, a try of which makes one attempt at its part, has made an attempt. One
+    that began before the task is of an earlier dag run of that name.
+
+    :param reported: the attempt as the task reports it.
+    :param run_id: the run of the task.
+    :param run: the history that has the attempt.
+    """
+    made = (attempt.part, attempt.owner, attempt.order, attempt.for_run or run.run_id)
+    same = made == (reported.part, reported.owner, reported.order, run_id)
+    return same and attempt.begun_ms >= reported.begun_ms
+
+
+def _with_end(run: RunHistory, reported: Attempt, run_id: str) -> RunHistory:
+    """Return a history in which an attempt has the end that its task has reported, unless it has written its
+    end itself, and no earlier than the task.
+    """
+
+    def ended(attempt: Attempt) -> Attempt:
+        own = attempt.how in (How.FAILED, How.STOPPED, How.FINISHED)
+        done = attempt.how is How.DONE and attempt.ended_ms > reported.ended_ms
+        if own or done or not _made(reported, run_id, attempt, run):
+            return attempt
+        at_ms = max(reported.ended_ms, attempt.begun_ms)
+        return msgspec.structs.replace(attempt, how=reported.how, ended_ms=at_ms, failure=reported.failure)
+
+    return msgspec.structs.replace(run, attempts=tuple(map(ended, run.attempts)))
 
 
 def short_name(name: str) -> str:

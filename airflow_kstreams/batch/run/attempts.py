@@ -24,6 +24,7 @@ from airflow_kstreams.batch.ledger.history import (
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.metrics import slowest_first
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology, subtopology_of
+from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, reported_key, tombstone
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.step_times import StepName, StepTimes, TimedTask, steps_of_tasks
 from airflow_kstreams.streams.ports import Clock
@@ -86,6 +87,7 @@ class CoordinatorAttempt:
         self.steps = StepLog(clock)
         self.reports: Callable[[], Iterable[TaskReport]] = tuple
         self._histories = Histories()
+        self._took_reported = False
         self._run_id = self._dag_id = ""
         self._captured_by: str | None = None
         self._attempt: Attempt | None = None
@@ -113,7 +115,7 @@ class CoordinatorAttempt:
             return
         self.steps.clear()
         self.reports = tuple
-        self._run_id, self._dag_id, self._histories = "", dag_id, Histories()
+        self._run_id, self._dag_id, self._histories, self._took_reported = "", dag_id, Histories(), False
         self._attempt = Attempt(
             part=part,
             owner=short_name(owner),
@@ -145,6 +147,22 @@ class CoordinatorAttempt:
             found, runs=tuple(run.noted(how, seen_ms) for run in found.runs)
         )
 
+    def take_reported(self, reported: Histories, *, finished: Callable[[str], bool]) -> None:
+        """Take note of the failures that Airflow tasks have reported.
+
+        :param finished: returns whether a run is finished.
+        """
+        self._took_reported = reported != Histories()
+        self._histories = self._histories.with_reported(reported, finished=finished)
+
+    def forgetting_reported(self) -> list[MetadataRecord]:
+        """Return the record that deletes the reported failures, for the transaction whose histories have
+        them; none if there are none.
+        """
+        if not self._took_reported:
+            return []
+        return [tombstone(self._application_id, reported_key(self._application_id))]
+
     def works_on(self, run_id: str, *, captured_by: str | None = None) -> None:
         """Take note of the run that the attempt works on, which may be an earlier one than the caller's.
 
@@ -168,7 +186,11 @@ class CoordinatorAttempt:
         run = self._of(slice_.run_id, slice_.plan.dag_id)
         steps: tuple[StepTimes, ...] = ()
         if self._captured_by is not None:
-            run = run.with_attempt(_captured(slice_, self._captured_by, self._attempt.order[0]))
+            captured = _captured(slice_, self._captured_by, self._attempt.order[0])
+            # Failures that tasks have reported may have come since.
+            before = [each for each in run.attempts if each.begun_ms < captured.begun_ms]
+            attempts = (*before, captured, *run.attempts[len(before) :])
+            run = msgspec.structs.replace(run, attempts=attempts)
         elif slice_.generation == 1 or self._attempt.part == "continuous":
             steps = slice_.plan.begin_steps
         self._attempt = msgspec.structs.replace(self._attempt, generation=slice_.generation, steps=steps)
@@ -230,8 +252,8 @@ class CoordinatorAttempt:
             if not self._open:
                 attempt = msgspec.structs.replace(attempt, for_run="", generation=slice_.generation)
             run = run.without(attempt).with_attempt(attempt)
-        known = self._histories.of(slice_.run_id) is not None
-        return run.bounded(), self._histories.without(slice_.run_id) if known else None
+        changed = self._took_reported or self._histories.of(slice_.run_id) is not None
+        return run.bounded(), self._histories.without(slice_.run_id) if changed else None
 
     def close(self) -> None:
         """Take note that its end is written."""

@@ -18,18 +18,14 @@ The order in ``begin``; a crash may come after any step:
 4. NEW or FINISHED -> release a dead owner's lease, fence, freeze, and write tombstones, stop offsets,
    completed marker (and partition groups, and lease).
 
-The stops of intermediate topics are frozen as proven in :mod:`airflow_kstreams.batch.protocol.slice.stops`.
-Only the owner of the lease writes them. Should another coordinator have claimed the coordinator's id between
-the look at the topic and the write, the write fails; if the lease is ours still, that one only looked. It is
-not known whether a write that failed came through: so before anything is written again, the id is claimed
-anew, which settles it, and the topic is looked at once more. A stop that is there stays.
+The claim for a begin is made in :mod:`.coordinator_claim`. The finish, its order, and its races are in
+:mod:`.run_finish`, the stops of intermediate topics in :mod:`.intermediate_stops`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -37,22 +33,17 @@ from airflow_kstreams.batch.evidence.contradictions import find_foreign_progress
 from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import refuse_shared
-from airflow_kstreams.batch.invariants import check_begin, check_finish
+from airflow_kstreams.batch.invariants import check_begin
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.fold import check_run_id
-from airflow_kstreams.batch.ledger.history import Part
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
-from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     completed_record,
-    finished_record,
-    intermediate_stop_record,
     plan_pieces,
     slice_records,
     tombstone,
@@ -60,10 +51,8 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import (
     TaskShare,
-    frozen_at,
     partitions_of,
     shares_of,
-    to_freeze,
     unfinished_groups,
 )
 from airflow_kstreams.batch.protocol.topics import (
@@ -76,39 +65,28 @@ from airflow_kstreams.batch.run.attempts import CoordinatorAttempt
 from airflow_kstreams.batch.run.begin.groundwork import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.begin.intervals import check_interval
 from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice
+from airflow_kstreams.batch.run.coordinator_claim import CoordinatorClaim
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.finished_before import check_finished
+from airflow_kstreams.batch.run.intermediate_stops import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease import (
     Claimant,
     CoordinatorLease,
     refuse_other_application,
     refuse_other_topology,
 )
+from airflow_kstreams.batch.run.run_finish import RunFinish, finished_run
 from airflow_kstreams.batch.run.source_topics import ensure_dead_letter_topic, with_matches
 from airflow_kstreams.streams.errors import (
     DataLossError,
-    KafkaClientError,
-    KStreamsError,
-    RunBusyError,
-    RunError,
-    RunSupersededError,
-    TaskFencedError,
     TopologyError,
-    TransactionAbortedError,
-    UpstreamNotDoneError,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort
+from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = package_log(__name__)
-_WRITES = 3
-#: After these errors it is not known whether a write came through; a read after another claim tells.
-_DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
-#: A caller with one of these errors was refused, or has lost the claim.
-_NO_ATTEMPTS = (RunBusyError, RunSupersededError, TaskFencedError)
 
 
 class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +110,7 @@ class Coordinator:
     :ivar session: clients of the coordinator, and its reads and writes.
     :ivar lease: the lease that :meth:`begin` took, which has to be renewed and given up.
     :ivar attempt: the attempt that it makes, as the ledger is to keep it.
+    :ivar claim: the claim of its transactional id for a begin, and what is kept of one that fails.
     """
 
     def __init__(
@@ -144,6 +123,7 @@ class Coordinator:
             self._app, self.session.clock, most_runs=settings.ledger_details_kept
         )
         self.lease = CoordinatorLease(self.session, self.attempt)
+        self.claim = CoordinatorClaim(self.session, self.lease, self.attempt)
 
     def begin(  # noqa: PLR0913 - all but three have defaults
         self,
@@ -191,74 +171,12 @@ class Coordinator:
             dag_id=dag_id,
         )
         log.info("application %s: run %s is to begin", self._app, run_id)
-        with self.keeping_failures(caller, "driver" if hold_lease else "capture", dag_id=dag_id):
+        with self.claim.keeping_failures(caller, "driver" if hold_lease else "capture", dag_id=dag_id):
             begun = self.lease.taking_over(caller)(self._begin, caller, request)
             if begun.slice is not None:
                 with self.session.reading:
                     refuse_shared(self.session.neighbours, begun.slice.plan)
         return begun
-
-    @contextmanager
-    def keeping_failures(self, caller: Claimant, part: Part, *, dag_id: str = "") -> Iterator[None]:
-        """Keep the attempt that a caller makes in the block, and its failure.
-
-        While the lease is held, its release writes how the attempt ended. Without one, a failure is written
-        here, if the block has claimed the coordinator's id and was not refused: without a claim nothing may
-        be written, and a caller that must wait has made no attempt.
-
-        :param part: the part of the run that the block works on.
-        :param dag_id: the DAG that starts the run; empty if none, or if it is known already.
-        """
-        attempt = self.attempt
-        attempt.start(caller.run_id, part=part, owner=caller.owner, order=caller.order, dag_id=dag_id)
-        try:
-            yield
-        except BaseException as error:
-            attempt.ended(error)
-            if self.lease.held is None:
-                self._keep_failure(error)
-            raise
-
-    def _keep_failure(self, error: BaseException) -> None:
-        """Write the end of an attempt that holds no lease, in a transaction of its own."""
-        kept = isinstance(error, KStreamsError) and not isinstance(error, _NO_ATTEMPTS)
-        # An attempt that is open has lost its lease to another one.
-        if kept and self.attempt.known and not self.attempt.is_open and self.session.claimed:
-            try:
-                # It may have released the lease of a former owner since it read the ledger.
-                ledger = self.session.read_ledger()
-                self.session.write((), ledger=LedgerChange(ledger=ledger), histories=self.attempt.closing())
-            except KStreamsError as failure:
-                log.warning(
-                    "application %s: the ledger does not keep why this attempt failed: %s",
-                    self._app,
-                    failure.cause,
-                )
-        self.attempt.close()
-
-    @contextmanager
-    def beginning(
-        self,
-        caller: Claimant,
-        ledger: Ledger,
-        *,
-        ensure_topics: Callable[[AdminPort, ApplicationSettings], None],
-    ) -> Iterator[Ledger]:
-        """Claim the coordinator's id for a run that begins in the block, bounded or endless: steps 1 and 2.
-
-        The block decides from the ledger that it gets, refuses the caller again by it, and writes once.
-
-        :param ledger: the ledger, read without waiting.
-        :param ensure_topics: function that creates the protocol's topics that the run needs.
-        :raises ConfigError: transactions could not last as long as the settings say.
-        :raises RunBusyError: another owner is alive, as its renewals show, or won a race.
-        """
-        ledger = self.lease.await_turn(ledger, caller)
-        refuse_unfit_timeouts(self._settings, self.session.admin)
-        ensure_topics(self.session.admin, self._settings)
-        with self.lease.racing(caller, ledger):
-            self.session.claim()
-            yield self.session.read_ledger()
 
     def unfinished(self, slice_: Slice, subtopology_id: int) -> Sequence[TaskShare]:
         """Freeze the stops of the intermediate topics that a subtopology reads, unless they are frozen, and
@@ -274,7 +192,7 @@ class Coordinator:
 
     def finished(self, run_id: str) -> RunSummary | None:
         """Return the summary of a run that has finished, as far as it is visible without waiting."""
-        return _finished_run(self.session.read_ledger(wait_ms=0), run_id)
+        return finished_run(self.session.read_ledger(wait_ms=0), run_id)
 
     def finish(
         self,
@@ -298,8 +216,9 @@ class Coordinator:
         """
         check_run_id(run_id)
         caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=False)
-        with self.keeping_failures(caller, "finish"):
-            return self.lease.taking_over(caller, same_run_may_wait=False)(self._finish, caller, reports)
+        with self.claim.keeping_failures(caller, "finish"):
+            retrying = self.lease.taking_over(caller, same_run_may_wait=False)
+            return retrying(RunFinish(self.session, self.lease, self.attempt).finish, caller, reports)
 
     def close(self) -> None:
         """Give up a lease that is still held, and close the clients."""
@@ -316,34 +235,8 @@ class Coordinator:
         if waiting is not None:
             return BeginResult(slice=waiting)
         self.session.refuse_others_topic(ledger, request.plan)
-        with self.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
+        with self.claim.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
             return self._begin_claimed(caller, request, ledger)
-
-    def _finish(self, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:
-        run_id = caller.run_id
-        ledger = self.session.read_ledger(wait_ms=0)
-        if (done := _finished_run(ledger, run_id)) is not None:
-            return done
-        self.lease.await_turn(ledger, caller, same_run_may_wait=False)
-        try:
-            return self._finish_claimed(run_id, caller, reports)
-        except TaskFencedError:
-            if self.lease.held is None:
-                raise self.lease.lost_race(caller) from None
-        except (DataLossError, KafkaClientError) as error:
-            # Another coordinator may have finished the run meanwhile, purged what was being read here, and
-            # begun the next run, whose offsets are none of this one.
-            done = None if error.is_retriable else _finished_run(self.session.read_ledger(), run_id)
-            if done is not None:
-                return done
-            if isinstance(error, DataLossError) and self.lease.held is not None:
-                self.lease.renew()  # nothing that a driver finds after it was superseded is to be believed
-            raise
-        # The coordinator that fenced the owner of the lease was refused, has claimed the run, or has finished
-        # the run itself; the ledger says which.
-        self.lease.reclaim()
-        done = _finished_run(self.session.read_ledger(), run_id)
-        return done or self._finish_claimed(run_id, caller, reports)
 
     def _finished(self, request: SliceRequest, summary: RunSummary) -> BeginResult:
         check_finished(
@@ -375,6 +268,7 @@ class Coordinator:
         self.attempt.look(ledger, free=self.lease.is_free(ledger))
         self.attempt.works_on(caller.run_id)
         facts = RunFacts(self._app, ledger, self.session.read_fenced(plan))
+        self.attempt.take_reported(facts.reported, finished=ledger.is_finished)
         if facts.under_way is not None:
             owner = None if facts.under_way.generation else facts.metadata.owner
             self.attempt.works_on(facts.under_way.run_id, captured_by=owner)
@@ -398,6 +292,7 @@ class Coordinator:
         check_begin(new.slice, new.offsets)
         # Of a begin without a lease, the slice itself says who froze it, and when.
         histories = None if lease is None else self.attempt.begun(new.slice)
+        records += self.attempt.forgetting_reported() if histories is not None else ()
         self.session.write(records, offsets=new.offsets, ledger=change, lease=lease, histories=histories)
         self._taken(lease)
         log.info(
@@ -465,6 +360,7 @@ class Coordinator:
         )
         lease = self.lease.new(caller, taken.generation, slice_run_id=taken.run_id)
         marker = [*plan_pieces(taken), completed_record(taken, owner=caller.owner)]
+        marker += self.attempt.forgetting_reported()
         self.session.write(marker, lease=lease, histories=self.attempt.begun(taken))
         self._taken(lease)
         # Tasks of the former owner may hold offsets in open transactions: how far they are could not be read
@@ -474,111 +370,3 @@ class Coordinator:
                 self.session.fence(slice_)
         log.info("application %s: %s claimed the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
-
-    def _finish_claimed(self, run_id: str, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:
-        claimed = self.session.claimed
-        with nullcontext() if claimed else self.session.claiming():
-            ledger = self.session.read_ledger()
-            if (done := _finished_run(ledger, run_id)) is not None:
-                return done
-            if not claimed:
-                self.lease.refuse_busy(ledger, caller, same_run_may_wait=False)
-        self.attempt.look(ledger, free=self.lease.is_free(ledger))
-        self.attempt.works_on(run_id)
-        metadata = RunFacts(self._app, ledger, self.session.read_metadata(None)).metadata
-        slice_ = metadata.slice
-        if slice_ is None or slice_.run_id != run_id:
-            found = "nothing" if slice_ is None else f"run {slice_.run_id!r}, {metadata.state.value}"
-            raise RunError(
-                f"run {run_id!r} of application {self._app!r} cannot be finished: it has no slice, the "
-                f"metadata topic holds {found}",
-                fix="begin the run first",
-                run_id=run_id,
-            )
-        with self.attempt.steps.step("finish"):
-            closed = close_slice(self.session, slice_=slice_, folded=metadata, reports=reports)
-        history, others = self.attempt.finished(slice_, captured_by=metadata.owner)
-        change = LedgerChange(
-            ledger=dataclasses.replace(
-                ledger,
-                reset=None,
-                changelog_ends=closed.changelogs or ledger.changelog_ends,
-                accepted={tp: each for tp, each in ledger.accepted.items() if tp not in closed.offsets},
-            ),
-            finished=msgspec.structs.replace(closed.summary, history=history, attempts=history.number),
-            details_kept=self._settings.ledger_details_kept,
-        )
-        check_finish(slice_, metadata, closed.offsets)
-        lease = self.lease.held
-        ours = lease is not None and lease.owner_run_id == run_id
-        finished = self.session.write(
-            [*plan_pieces(slice_), finished_record(slice_, owner=metadata.owner)],
-            offsets=closed.offsets,
-            ledger=change,
-            lease=msgspec.structs.replace(lease, expires_ms=0) if lease is not None and ours else lease,
-            histories=others,
-        )
-        self.attempt.close()
-        self.lease.take(None if ours else lease)
-        log.info("application %s: run %s is finished", self._app, run_id)
-        self._purge(closed)
-        return finished or closed.summary
-
-    def _purge(self, done: FinishedSlice) -> None:
-        """Delete processed repartition records; only saves space, so a failure is logged and left to the
-        next run.
-        """
-        try:
-            self.session.admin.delete_records(done.purge)
-        except KStreamsError as error:
-            log.warning("repartition topics of application %s could not be purged: %s", self._app, error)
-
-
-def frozen_upstream(
-    session: CoordinatorSession, lease: CoordinatorLease, slice_: Slice, subtopology_id: int
-) -> Folded:
-    """Freeze the stops of the intermediate topics that a subtopology reads, unless they are frozen.
-
-    :return: the content of the metadata topic after that.
-    :raises UpstreamNotDoneError: a subtopology before this one is not done, or the metadata topic holds
-        another slice.
-    :raises RunSupersededError: another driver owns the slice.
-    """
-    for writes_left in reversed(range(_WRITES)):
-        folded = session.read_metadata(None)
-        _refuse_other_slice(folded, slice_)
-        waiting = to_freeze(folded, slice_, subtopology_id)
-        if not waiting:
-            break
-        ends = session.admin.end_offsets(waiting, isolation="read_uncommitted")
-        try:
-            stops = frozen_at(slice_, ends, session.admin.end_epochs(waiting))
-            lease.write([intermediate_stop_record(slice_, stop) for stop in stops])
-        except KStreamsError as error:
-            doubtful = isinstance(error, _DOUBTFUL) and error.is_retriable
-            if not writes_left or not doubtful:
-                raise
-            log.info("run %s: the stops are read again: %s", slice_.run_id, error.cause)
-            lease.reclaim()
-        else:
-            log.info("run %s: the stops of %d partitions are frozen", slice_.run_id, len(waiting))
-            return session.read_metadata(None)
-    return folded
-
-
-def _refuse_other_slice(folded: Folded, slice_: Slice) -> None:
-    """Refuse to judge a slice by a metadata topic that holds another one."""
-    found = folded.slice
-    if found is None or folded.state is RunState.NEW or found.run_id != slice_.run_id:
-        what = "no slice" if found is None else f"run {found.run_id!r}, {folded.state.value}"
-        raise UpstreamNotDoneError(
-            f"run {slice_.run_id!r} is not finished, but the metadata topic holds {what}",
-            fix="nothing if another driver took the run over; else begin it again, which says what to do",
-            run_id=slice_.run_id,
-        )
-
-
-def _finished_run(ledger: Ledger, run_id: str) -> RunSummary | None:
-    """Return a finished run with its details, as far as they have not expired; None if it is not finished."""
-    found = ledger.find(run_id)
-    return None if found is None else ledger.detailed(found)

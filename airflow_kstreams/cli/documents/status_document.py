@@ -183,12 +183,14 @@ class RunStanding(msgspec.Struct, frozen=True, kw_only=True):
     :param text: one line: how it stands, and since when.
     :param attempt: its last attempt; null if none is kept.
     :param command: command that goes on with it; empty if none is needed.
+    :param waiting: one line on a run that comes after it and has failed since; empty without one.
     """
 
     run_id: str
     text: str
     attempt: Attempt | None
     command: str
+    waiting: str
 
 
 class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +255,7 @@ def status_document(found: RunStatus, *, runs: int, records: bool) -> StatusDocu
             text=found.standing.text,
             attempt=found.standing.attempt,
             command=found.standing.command,
+            waiting=found.standing.waiting,
         ),
         lease=None
         if found.lease is None

@@ -28,6 +28,7 @@ from airflow_kstreams.batch.report.counts import count_rows, due_text
 from airflow_kstreams.batch.report.growing import blocked_rows, expansion_rows, growth_rows, reading_rows
 from airflow_kstreams.cli.documents.status_document import last_runs
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.figures.time_texts import time_text
 
 #: Number of tasks with a row of their own.
@@ -222,6 +223,8 @@ def _standing(found: RunStatus, standing: Standing) -> Iterator[tuple[str, str]]
         yield "what to do", standing.failure.remedy
     if standing.command:
         yield "then", standing.command
+    if standing.waiting:
+        yield "after it", standing.waiting
 
 
 def _run(run: RunSummary) -> tuple[str, ...]:
@@ -277,11 +280,13 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
     calling = [(name, tasks) for name, tasks in rows if calls_in_all(tasks) is not None]
     if not calling:
         return
+    run = found.continuous or found.slice
+    purposes = {} if run is None else run.plan.topology.purposes
     yield Table(
         title=f"Calls of run {_run_id(found)}",
         columns=("task", "node", *_headings(_CALLS)),
         rows=[
-            (name, node or "(other nodes)", *_cells(_CALLS, of_node))
+            (name, shown_node(node, purposes), *_cells(_CALLS, of_node))
             for name, tasks in calling
             for node, of_node in (node_figures(tasks) or {"unknown": dict.fromkeys(NODE_UNITS)}).items()
         ],

@@ -23,7 +23,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,9 +35,16 @@ from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.rendered import Reader, Rendered, given, settings_object, text, texts_object
 from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.operators.work.run_settings import RunIdentity, batch_settings, settings_of_run
-from airflow_kstreams.streams.errors import KilledError, ReportedError, TopologyError, reported_in
+from airflow_kstreams.streams.errors import (
+    KilledError,
+    KStreamsError,
+    ReportedError,
+    TopologyError,
+    reported_in,
+)
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.plan import TopologyPlan, decode_json
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import GROUPS_MARKER, PLAN_MARKER, LoadedGroups
 
@@ -44,12 +52,17 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
+    from airflow_kstreams.batch.ledger.history import Part
     from airflow_kstreams.kafka.cluster import KafkaCluster
+
+log = package_log(__name__)
 
 #: An application file only builds objects; one that takes longer connects to something.
 LOAD_TIMEOUT_SECONDS = 60.0
 _LOADER = "airflow_kstreams.streams.topology.loader"
 _GRACE_SECONDS = 0.5
+#: Longest time for the requests that report a failure, in milliseconds.
+_REPORT_MS = 5_000
 #: Longest time until a killed task ends its wait, in seconds. Airflow gives it five.
 _LOOK_SECONDS = 0.2
 
@@ -165,6 +178,43 @@ class ApplicationWork:
         :raises ConfigError: the connection is not defined, or cannot be used.
         """
         return self.hook.cluster(self.settings, in_child=False)
+
+    @contextmanager
+    def reporting(self, part: Part) -> Iterator[None]:
+        """Report the failure of the block in Kafka, where ``airflow-kstreams status`` finds it, unless the
+        run's history has it already.
+
+        :param part: the part of the run that the task works on.
+        """
+        begun_ms = time.time_ns() // 1_000_000
+        try:
+            yield
+        except Exception as error:
+            from airflow_kstreams.batch.run.lease.lease import Claimant
+            from airflow_kstreams.batch.run.reported_failures import is_to_be_reported, report_failure
+
+            identity = self.identity
+            caller = Claimant(
+                run_id=identity.run_id,
+                order=(identity.clear_number, 0) if part == "capture" else identity.order,
+                owner=identity.owner,
+                hold_lease=part == "driver",
+            )
+            settings = self.settings.of_look(min(_REPORT_MS, 2 * self.settings.client_timeout_ms))
+            if is_to_be_reported(error):
+                try:
+                    report_failure(
+                        self.hook.cluster(settings, in_child=False),
+                        settings.application_id,
+                        caller,
+                        error,
+                        part=part,
+                        begun_ms=begun_ms,
+                        dag_id=identity.dag_id,
+                    )
+                except KStreamsError as refused:
+                    log.info("Only this log says why the task failed, not Kafka: %s", refused.cause)
+            raise
 
     def loader(
         self, application: str, *, log: Logger | logging.Logger, was_killed: Callable[[], bool]

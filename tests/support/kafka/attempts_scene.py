@@ -10,6 +10,7 @@ from airflow_kstreams.batch.ledger.history import RunHistory
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import InMemoryKafka
@@ -46,9 +47,12 @@ class AttemptsScene:
         assert found is not None
         return found
 
-    def coordinator(self) -> Coordinator:
-        """Make a coordinator."""
-        return Coordinator(self.kafka, self.settings, clock=self.kafka.clock)
+    def coordinator(self, cluster: ClusterPort | None = None) -> Coordinator:
+        """Make a coordinator.
+
+        :param cluster: where its calls go; straight to the Kafka in memory unless given.
+        """
+        return Coordinator(cluster or self.kafka, self.settings, clock=self.kafka.clock)
 
     def begin(self, coordinator: Coordinator, number: int = 1, run_id: str = "r", **more: Any) -> Any:
         """Let a driver, or a capture without a lease, begin a run; return the slice."""

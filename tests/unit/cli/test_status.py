@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from airflow_kstreams.batch.protocol.slice.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START
@@ -135,9 +137,11 @@ def test_calls_are_shown_by_node_and_their_threads_by_task(
     _, _, calls = result.stdout.partition("Calls of run r")
     calls, _, threads = calls.partition("Threads of calls of run r")
     rows = [line.split() for line in calls.splitlines() if " ask " in line]
-    assert {(row[0].partition("_")[0], row[row.index("ask") + 1]) for row in rows[:-1]} == {("0", "10")}
+    assert "ask (map values async " in calls
+    assert f" at {Path(__file__).name}:" in calls
+    assert {(row[0].partition("_")[0], row[5]) for row in rows[:-1]} == {("0", "10")}
     assert len({row[0] for row in rows[:-1]}) == 20
-    assert rows[-1][:6] == ["2", "others", "of", "0", "ask", "20"]
+    assert [*rows[-1][:3], rows[-1][6]] == ["2", "others", "ask", "20"]
     of_tasks = [line.split() for line in threads.splitlines() if line.lstrip().startswith(("0_", "2 "))]
     assert len(of_tasks) == 21
     assert {row[-3] for row in of_tasks} == {"0"}, "replaced"

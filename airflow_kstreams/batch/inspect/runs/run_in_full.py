@@ -179,9 +179,9 @@ def _one(
     now = summary_under_way(cluster, facts)
     if now is not None and run_id in (None, now.run_id):
         seen = seen_under_way(facts, now, now_ms=clock.now_ms())
-        return _in_full(now, seen, ledger.histories().of(now.run_id))
+        return _in_full(now, seen, facts.histories.of(now.run_id))
     done = ledger.last() if run_id is None else ledger.find(run_id) or ledger.taken_back.get(run_id)
-    history = None if run_id is None or done is not None else ledger.histories().of(run_id)
+    history = None if run_id is None or done is not None else facts.histories.of(run_id)
     if history is not None:
         return RunInFull(application_id=settings.application_id, run=refused_run(history), history=history)
     if done is None and run_id is None:

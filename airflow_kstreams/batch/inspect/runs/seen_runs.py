@@ -20,6 +20,7 @@ from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_ap
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, counted, of_run
+from airflow_kstreams.batch.inspect.standing import failed_since
 from airflow_kstreams.batch.ledger.history import Failure, RunHistory
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
@@ -261,12 +262,13 @@ def seen_under_way(facts: RunFacts, run: RunSummary, *, now_ms: int) -> SeenRun:
 
     :param run: its summary so far.
     """
-    history = facts.ledger.histories().of(run.run_id)
+    history = facts.histories.of(run.run_id)
     failure = None if history is None else history.failure
+    last = None if history is None else history.last
     state: RunStateSeen = "unfinished" if failure is None else "failed"
     if facts.ledger.current_continuous is not None:
         state = "continuous"
-    elif facts.ledger.held_lease is not None:
+    elif facts.ledger.held_lease is not None and not failed_since(last, facts.ledger.lease_written_ms):
         state, failure = "under way", None
     seen = seen_run(run, state=state, now_ms=now_ms)
     attempts = 0 if history is None else history.number
@@ -310,7 +312,7 @@ def committed_so_far(cluster: ClusterPort, slice_: Slice) -> Mapping[TopicPartit
 def _newest(cluster: ClusterPort, facts: RunFacts, clock: Clock) -> Iterator[SeenRun]:
     """Yield runs that have not finished, the last one first, then those that a reset took back."""
     now, ledger = summary_under_way(cluster, facts), facts.ledger
-    for history in reversed(ledger.histories().runs):
+    for history in reversed(facts.histories.runs):
         sliced = now is not None and history.run_id == now.run_id
         if history.failure is not None and not sliced and not ledger.is_finished(history.run_id):
             yield refused_run(history)

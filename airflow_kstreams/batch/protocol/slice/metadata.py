@@ -64,6 +64,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     headers_of,
     joined,
     pieces_of,
+    reported_key,
     stop_hash,
 )
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice
@@ -109,7 +110,9 @@ class Folded:
         writes.
     :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known in
         that case.
-    :param live_keys: every key that holds a value, for which the next begin writes a tombstone.
+    :param live_keys: every key that holds a value, for which the next begin writes a tombstone; without that
+        of reported failures, which wait until a begin or a finish has put them into the ledger.
+    :param reported: failures that Airflow tasks have reported, as text; empty without any. Decides nothing.
     :param torn: whether the stop set, or the plan, is not the one that the marker names, so that the topic
         must be read again. Without its plan there is no slice.
     :param cleared: whether a tombstone of the marker is in the log.
@@ -125,6 +128,7 @@ class Folded:
     notifications: Notifications = field(default_factory=dict)
     foreign_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
     live_keys: tuple[bytes, ...] = ()
+    reported: bytes = b""
     torn: bool = False
     cleared: bool = False
     log: LogFacts = field(default=LogFacts(), compare=False)
@@ -205,7 +209,14 @@ class LiveRecords:
 
     def fold(self, application_id: str, *, topics: Collection[str] = ()) -> Folded:
         """Fold them, see :func:`fold`."""
-        keys, live, marker_key = self.keys, dict(self._entries), application_id.encode()
+        reported = self._entries.get(reported_key(application_id))
+        folded = self._fold(application_id, topics)
+        return folded if reported is None else replace(folded, reported=reported.value)
+
+    def _fold(self, application_id: str, topics: Collection[str]) -> Folded:
+        live, marker_key = dict(self._entries), application_id.encode()
+        live.pop(reported_key(application_id), None)
+        keys = tuple(live)
         marker = live.pop(marker_key, None)
         if marker is None or marker.value not in (COMPLETED, FINISHED):
             return Folded(state=RunState.NEW, live_keys=keys, cleared=marker_key in self._deleted)
@@ -423,7 +434,7 @@ def first_stranger(
     """
     any_of_them = _ANY_TOPIC if topics is None else f"({'|'.join(map(re.escape, sorted(topics)))})"
     bare, deleted = _bare_keys(any_of_them), _bare_keys(_ANY_TOPIC)
-    marker = re.compile(rf"{re.escape(application_id)}(#\d+)?")
+    marker = re.compile(rf"{re.escape(application_id)}(#\d+|#reported)?")
     for record in records:
         key, value = record.key(), record.value()
         headers = headers_of(record)

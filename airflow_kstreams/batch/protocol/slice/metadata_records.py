@@ -1,16 +1,20 @@
 """Encodes the records of the metadata topic: KIP-95's keys and values as text, the engine's own in headers.
 
-=================  =============  ========  ===============================================================
-record             key            value     headers beside version, kind, run and generation
-=================  =============  ========  ===============================================================
-stop offset        ``A_1``        ``55``    topic, partition, topic id, start offset, leader epoch at the end
-piece of the plan  ``<app>#0``    its text  none, and no version
-completed marker   ``<app>``      ``0``     owner, and the plan or how many pieces it has and their hash
-done notification  ``<app>-0_1``  ``done``  subtopology and group of the task
-intermediate stop  ``I_1``        ``60``    as a stop offset
-finished marker    ``<app>``      ``1``     as the completed marker
-tombstone          any of these   null      none
-=================  =============  ========  ===============================================================
+=================  ==================  ========  ==========================================================
+record             key                 value     headers beside version, kind, run and generation
+=================  ==================  ========  ==========================================================
+stop offset        ``A_1``             ``55``    topic, partition, topic id, start offset, epoch at the end
+piece of the plan  ``<app>#0``         its text  none, and no version
+completed marker   ``<app>``           ``0``     owner, and the plan or the number and hash of its pieces
+done notification  ``<app>-0_1``       ``done``  subtopology and group of the task
+intermediate stop  ``I_1``             ``60``    as a stop offset
+finished marker    ``<app>``           ``1``     as the completed marker
+reported failures  ``<app>#reported``  JSON      none, and no version, run or generation
+tombstone          any of these        null      none
+=================  ==================  ========  ==========================================================
+
+An Airflow task reports its failure outside any transaction and claim
+(:mod:`airflow_kstreams.batch.run.reported_failures`); no other record is written so.
 
 KIP-95 has a task notify once per input partition and intermediate partition (``A_1-I_1`` -> ``60``), and each
 reader takes the maximum. Those records grow with partitions squared. Here a task notifies once, and its
@@ -19,7 +23,7 @@ that other programs write.
 
 Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
 ``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers. A key of a piece
-coincides with none: no name of a topic or an application holds ``#``.
+or of reported failures coincides with none: no name of a topic or an application holds ``#``.
 
 Rule of pieces: a value that fits is one record. A larger one is split: piece ``n`` has the key ``<key>#<n>``,
 and the record of the key itself, which comes after all of them in the same transaction, holds their number
@@ -142,6 +146,7 @@ H_GROUP = "kstreams.group"
 
 KIND_STOP, KIND_INTERMEDIATE_STOP, KIND_DONE = b"stop", b"intermediate stop", b"done"
 KIND_COMPLETED, KIND_FINISHED, KIND_PIECE = b"completed", b"finished", b"piece of the plan"
+KIND_REPORTED = b"reported failures"
 
 
 class MetadataRecord(NamedTuple):
@@ -161,6 +166,20 @@ def stop_key(partition: TopicPartition) -> str:
 def done_key(application_id: str, subtopology: int, group: int) -> str:
     """Return the key of a task's done notification: its transactional id."""
     return f"{application_id}-{subtopology}_{group}"
+
+
+def reported_key(application_id: str) -> bytes:
+    """Return the key of the failures that Airflow tasks have reported."""
+    return f"{application_id}#reported".encode()
+
+
+def reported_record(application_id: str, value: bytes) -> MetadataRecord:
+    """Return the record of the failures that Airflow tasks have reported.
+
+    :param value: their text.
+    """
+    topic, key = ProtocolTopics(application_id).metadata, reported_key(application_id)
+    return MetadataRecord(topic, value, key, [(H_KIND, KIND_REPORTED)])
 
 
 def stop_hash(inputs: Iterable[FrozenPartition]) -> str:

@@ -287,7 +287,7 @@ def test_run_goes_on_when_keys_would_have_left_their_state(way: str) -> None:
 # == what a caller of the coordinator does
 
 
-@pytest.mark.remedy("coordinator.Coordinator._finish_claimed")
+@pytest.mark.remedy("run_finish.RunFinish._finish_claimed")
 def test_run_is_finished_when_it_was_begun_first() -> None:
     scene = Scene()
     scene.send("a")
@@ -386,7 +386,7 @@ def test_run_goes_on_when_begin_is_given_the_groups_of_the_grouper() -> None:
     assert scene.counted == scene.sent
 
 
-@pytest.mark.remedy("coordinator._refuse_other_slice")
+@pytest.mark.remedy("intermediate_stops._refuse_other_slice")
 @pytest.mark.parametrize("fault", ["taken over", "dropped"])
 def test_run_is_finished_once_when_its_driver_met_another_slice(fault: str) -> None:
     scene = Scene(counting(partitions=2))

@@ -203,6 +203,7 @@ def test_runs_that_failed_are_shown_with_cause_and_remedy(history: LedgerHistory
 def test_failure_of_an_unfinished_run_is_shown_until_a_driver_works_on_it() -> None:
     kafka = kafka_with_words()
     application = counting(kafka)
+    kafka.clock.sleep(1)
     application.begin("one")
     failure = Failure(kind="RecordError", cause="in-0@3 cannot be decoded", remedy="skip it")
     attempt = Attempt(part="driver", owner="x", order=(0, 1), begun_ms=1)
