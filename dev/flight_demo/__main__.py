@@ -22,6 +22,7 @@ from dev.flight_demo import chart, data, oracle
 from dev.flight_demo.by_hand import ByHand
 from dev.flight_demo.children import Children, end_leftovers
 from dev.flight_demo.increments import DAG_ID, CarrierTable, Increments
+from dev.flight_demo.kept import KeptDemo
 from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
 from dev.flight_demo.publisher import PublishError, create_topics
 from dev.flight_demo.view import View
@@ -41,8 +42,14 @@ def main(arguments: list[str]) -> int:
     view = View(Console(width=None if sys.stdout.isatty() else 110))
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with _only_one(), _fresh_folder():
-            return _demo(view, days, with_airflow=not options.without_airflow)
+        with _only_one():
+            kept = KeptDemo.found(_kept_file())
+            if options.stop:
+                return _stop(view, kept)
+            if kept is not None and kept.ready:
+                return _is_up(view, kept, wanted=options.keep)
+            _make_fresh(kept)
+            return _demo(view, days, with_airflow=not options.without_airflow, keep=options.keep)
     except (AirflowError, BrokerError, PublishError, KStreamsError, KafkaException, TimeoutError) as error:
         view.console.print(f"error: {error}", style="red", highlight=False, markup=False)
         view.say(
@@ -54,14 +61,17 @@ def main(arguments: list[str]) -> int:
         return 130
 
 
-def _demo(view: View, days: int, *, with_airflow: bool) -> int:
+def _demo(view: View, days: int, *, with_airflow: bool, keep: bool) -> int:
     started = time.monotonic()
     broker = Broker(port=free_port(), folder=_FOLDER / "broker", heap="1g")
-    with broker, Children(_FOLDER / "logs") as children:
+    with contextlib.ExitStack() as running:
+        running.callback(broker.stop)
+        broker.start(die_with_parent=not keep)
+        children = running.enter_context(Children(_FOLDER / "logs", may_stay=keep))
         view.say(f"Kafka broker on {broker.bootstrap}, started in {time.monotonic() - started:.1f} s")
         create_topics(broker.bootstrap)
         if with_airflow:
-            runner: LocalAirflow | ByHand = _started_airflow(view, children, broker.bootstrap)
+            runner: LocalAirflow | ByHand = _started_airflow(view, children, broker, keep=keep)
         else:
             runner = ByHand(children=children, bootstrap=broker.bootstrap, environment=dict(os.environ))
             view.say("without Airflow: each run starts spark_apps/flight_delays.py")
@@ -72,18 +82,70 @@ def _demo(view: View, days: int, *, with_airflow: bool) -> int:
         view.heading("Check against the data set itself")
         verdict = oracle.judge(broker.bootstrap, days)
         view.verdict(verdict)
-    picture = _FOLDER / "flight_delays.png"
-    chart.draw(picture, tables)
-    view.say(f"chart: {picture.relative_to(_ROOT)}")
-    view.say(f"done in {time.monotonic() - started:.0f} s; every process that was started is stopped")
+        picture = _FOLDER / "flight_delays.png"
+        chart.draw(picture, tables)
+        view.say(f"chart: {picture.relative_to(_ROOT)}")
+        if keep and isinstance(runner, LocalAirflow):
+            # From here on it is up, and Ctrl-C would leave half of it.
+            for ending in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(ending, signal.SIG_IGN)
+            kept = _write_kept(broker, runner, ready=True)
+            children.leave()
+            running.pop_all()
+            view.say(f"done in {time.monotonic() - started:.0f} s; the demo stays up")
+            _say_lines(view, kept)
+    if not keep:
+        view.say(f"done in {time.monotonic() - started:.0f} s; every process that was started is stopped")
     return 1 if verdict.differences else 0
 
 
-def _started_airflow(view: View, children: Children, bootstrap: str) -> LocalAirflow:
-    airflow = LocalAirflow(folder=_FOLDER / "airflow", children=children, bootstrap=bootstrap)
+def _kept_file() -> Path:
+    return _FOLDER / "kept.json"
+
+
+def _write_kept(broker: Broker, airflow: LocalAirflow, *, ready: bool) -> KeptDemo:
+    kept = KeptDemo.of(
+        {"broker": broker.pid or 0, **airflow.children.pids()},
+        broker=broker.bootstrap,
+        airflow=airflow.url,
+        page=f"{airflow.url}/dags/{DAG_ID}/runs/increment-3",
+        ready=ready,
+    )
+    kept.write(_kept_file())
+    return kept
+
+
+def _say_lines(view: View, kept: KeptDemo) -> None:
+    for line in kept.lines():
+        view.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _is_up(view: View, kept: KeptDemo, *, wanted: bool) -> int:
+    """Show the demo that is up; to start another beside it is an error."""
+    if not wanted:
+        raise BrokerError("a demo is up already, by --keep: stop it first with dev/demo --stop")
+    view.say("the demo is up already, by an earlier --keep")
+    _say_lines(view, kept)
+    return 0
+
+
+def _stop(view: View, kept: KeptDemo | None) -> int:
+    if kept is None:
+        view.say("no demo is up")
+    else:
+        kept.end()
+        view.say(f"the demo is stopped; its logs stay in {_FOLDER.relative_to(_ROOT)}")
+    _kept_file().unlink(missing_ok=True)
+    return 0
+
+
+def _started_airflow(view: View, children: Children, broker: Broker, *, keep: bool) -> LocalAirflow:
+    airflow = LocalAirflow(folder=_FOLDER / "airflow", children=children, bootstrap=broker.bootstrap)
     with view.console.status("starting Airflow: scheduler, DAG processor, triggerer, API server"):
         before = time.monotonic()
         airflow.start()
+        if keep:  # should this process be killed, the next one finds them by this
+            _write_kept(broker, airflow, ready=False)
         for dag_id in (DAG_ID, _REPORT_DAG_ID):
             airflow.unpause(dag_id)
     view.say(f"Airflow on {airflow.url}, started in {time.monotonic() - before:.1f} s")
@@ -146,15 +208,16 @@ def _only_one() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _fresh_folder() -> Iterator[None]:
+def _make_fresh(leftovers: KeptDemo | None) -> None:
     """Remove what an earlier demo left behind, its processes included should they still run."""
+    if leftovers is not None:
+        leftovers.end()
+    _kept_file().unlink(missing_ok=True)
     end_leftovers("AIRFLOW_HOME", str(_FOLDER / "airflow"))
     Broker(port=0, folder=_FOLDER / "broker").wipe()
     for name in ("airflow", "logs"):
         shutil.rmtree(_FOLDER / name, ignore_errors=True)
     (_FOLDER / "logs").mkdir()
-    yield
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -178,9 +241,14 @@ def _parser() -> argparse.ArgumentParser:
         help="publish the first N days of 2013 (default 90: a quarter of a year)",
     )
     amount.add_argument("--all", action="store_true", help="publish the whole year: 336,776 flights")
-    parser.add_argument(
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument(
         "--without-airflow", action="store_true", help="start the application file itself for each increment"
     )
+    way.add_argument(
+        "--keep", action="store_true", help="leave broker and Airflow up, and say where they are"
+    )
+    way.add_argument("--stop", action="store_true", help="stop what --keep left up")
     return parser
 
 

@@ -21,10 +21,12 @@ class Children:
     """Starts processes, and ends them and all their descendants when the block is left.
 
     :param log_folder: gets the output of each, ``<name>.log``.
+    :param may_stay: let them live on when this process is killed, so that :meth:`leave` may leave them.
     """
 
-    def __init__(self, log_folder: Path) -> None:
+    def __init__(self, log_folder: Path, *, may_stay: bool = False) -> None:
         self._log_folder = log_folder
+        self._may_stay = may_stay
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._end_by: dict[str, signal.Signals] = {}
 
@@ -51,7 +53,7 @@ class Children:
         # had it ignore SIGINT, and so would the child.
         kind = end_by.name.removeprefix("SIG")
         prefix = ["env", f"--default-signal={kind}"]
-        if setpriv := shutil.which("setpriv"):
+        if not self._may_stay and (setpriv := shutil.which("setpriv")):
             prefix += [setpriv, "--pdeathsig", kind]
         self._end_by[name] = end_by
         with self.log_of(name).open("ab") as log:
@@ -67,6 +69,14 @@ class Children:
     def log_of(self, name: str) -> Path:
         """Where a process' output goes."""
         return self._log_folder / f"{name}.log"
+
+    def pids(self) -> dict[str, int]:
+        """Return the process id of each that was started, by its name."""
+        return {name: process.pid for name, process in self._running.items()}
+
+    def leave(self) -> None:
+        """Let all that run go on when the block is left."""
+        self._running.clear()
 
     def ended(self) -> str | None:
         """Return the name of a process that has ended although nobody asked it to."""
@@ -123,6 +133,15 @@ class Children:
         for process in self._running.values():
             process.wait()
         self._running.clear()
+
+
+def end_families(pids: Iterable[int]) -> None:
+    """End processes and all that they have started, first kindly, then not."""
+    family = [process for pid in pids for process in _family(pid)]
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _end(_wait(family))
 
 
 def end_leftovers(variable: str, value: str) -> int:

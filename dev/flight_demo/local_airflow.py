@@ -31,7 +31,13 @@ _LOCAL_SETTINGS = Path(__file__).parent / "airflow_config"
 _BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 _PROGRAMS = Path(sys.executable).parent
 _STANDALONE = "standalone"
-_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+#: With their options. Logs are read from their files: a server of logs would listen beyond this machine.
+_COMPONENTS: dict[str, tuple[str, ...]] = {
+    "api-server": (),
+    "scheduler": ("--skip-serve-logs",),
+    "dag-processor": (),
+    "triggerer": ("--skip-serve-logs",),
+}
 #: As the REST API calls what has a health.
 _HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 _SINGLE_USER = {
@@ -134,7 +140,8 @@ class LocalAirflow:
             self.children.kill_part(_STANDALONE, component)
 
     def _start(self, command: str, *, end_by: signal.Signals) -> None:
-        self.children.start(command, [str(_PROGRAMS / "airflow"), command], self._shared, end_by=end_by)
+        line = [str(_PROGRAMS / "airflow"), command, *_COMPONENTS.get(command, ())]
+        self.children.start(command, line, self._shared, end_by=end_by)
 
     def unpause(self, dag_id: str) -> None:
         """Wait until a DAG is parsed, then let the scheduler run it.
