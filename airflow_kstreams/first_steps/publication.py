@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import IO
 
@@ -21,8 +21,8 @@ from airflow_kstreams.streams.ports import AdminPort, ClusterPort, TopicSpec
 _KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.before.max.ms": str(2**63 - 1)}
 #: Number of records that are sent before the broker's answers are awaited.
 _STEP = 5_000
-#: Number of bad lines that an error names.
-_NAMED = 10
+#: Number of lines that an error names for each kind of fault.
+_NAMED = 5
 
 
 class PublicationError(KStreamsError):
@@ -41,27 +41,45 @@ class FileContents:
     oldest_ms: int | None
 
 
+@dataclass(slots=True, kw_only=True)
+class _Fault:
+    """The lines of a file that have one kind of fault."""
+
+    first: BadLineError
+    lines: int = 0
+    named: list[int] = field(default_factory=list)
+
+    def count(self, bad: BadLineError) -> None:
+        self.lines += 1
+        if len(self.named) < _NAMED:
+            self.named.append(bad.line)
+
+    def __str__(self) -> str:
+        if self.lines == 1:
+            return self.first.cause
+        more = ", ..." if self.lines > len(self.named) else ""
+        return f"{self.first.cause} ({self.lines:,} such lines: {', '.join(map(str, self.named))}{more})"
+
+
 def look(layout: RecordFormat, file: IO[bytes], name: str) -> FileContents:
     """Read a file to its end.
 
-    :raises PublicationError: lines are bad; the text names the first of them.
+    :raises PublicationError: lines are bad; of each kind of fault the first line is quoted, and the first few
+        are named.
     """
-    bad: list[BadLineError] = []
-    others = records = 0
+    faults: dict[str, _Fault] = {}
+    records = 0
     oldest: int | None = None
     for each in layout.records(file, name):
         if isinstance(each, FileRecord):
             records += 1
             if each.timestamp_ms is not None:
                 oldest = each.timestamp_ms if oldest is None else min(oldest, each.timestamp_ms)
-        elif len(bad) < _NAMED:
-            bad.append(each)
         else:
-            others += 1
-    if bad:
-        more = f"; and {others:,} more" if others else ""
+            faults.setdefault(each.kind, _Fault(first=each)).count(each)
+    if faults:
         raise PublicationError(
-            f"nothing was published: {'; '.join(each.cause for each in bad)}{more}",
+            f"nothing was published: {'; '.join(map(str, faults.values()))}",
             fix="mend these lines, or leave them out, and publish the file again",
         )
     return FileContents(records=records, oldest_ms=oldest)

@@ -24,8 +24,16 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _LONGEST_LINE = 64_000_000
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BadLineError(KStreamsError):
-    """A line of a file is no record; it can be mended, or left out."""
+    """A line of a file is no record; it can be mended, or left out.
+
+    :param line: number of the line in the file, from 1.
+    :param kind: the fault, without what differs from line to line.
+    """
+
+    line: int
+    kind: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +81,10 @@ class RecordFormat:
                     timestamp_ms=None if self.time is None else _time_ms(fields[self.time]),
                 )
             except KeyError as missing:
-                yield _bad(name, line, f"has no field {missing.args[0]!r}, only {', '.join(fields)[:200]}")
+                absent = f"has no field {missing.args[0]!r}"
+                yield _bad(name, line, absent, f", only {', '.join(fields)[:200]}")
             except ValueError as error:
-                yield _bad(name, line, str(error))
+                yield _bad(name, line, "has a time that cannot be read", f": {error}")
 
     def _json_values(self, lines: _TextLines) -> Iterator[tuple[bytes, dict[str, Any], int] | BadLineError]:
         for text in lines:
@@ -89,7 +98,7 @@ class RecordFormat:
             except RecursionError:
                 yield _bad(lines.name, lines.number, "is nested too deeply")
             except ValueError as error:
-                yield _bad(lines.name, lines.number, f"is no JSON: {error}")
+                yield _bad(lines.name, lines.number, "is no JSON", f": {error}")
             else:
                 if isinstance(fields, dict):
                     yield text.strip().encode(), fields, lines.number
@@ -105,7 +114,7 @@ class RecordFormat:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield _bad(lines.name, lines.number, f"is no CSV: {error}")
+                yield _bad(lines.name, lines.number, "is no CSV", f": {error}")
                 continue
             except BadLineError as bad:
                 yield bad
@@ -115,11 +124,12 @@ class RecordFormat:
             if heading is None:
                 heading = row
                 if double := sorted({name for name in row if row.count(name) > 1}):
-                    yield _bad(lines.name, lines.number, f"names a column twice: {', '.join(double)}")
+                    yield _bad(lines.name, lines.number, "names a column twice", f": {', '.join(double)}")
                     return
             elif len(row) != len(heading):
                 cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-                yield _bad(lines.name, lines.number, f"has {cells}, the heading has {len(heading)}")
+                told = f"{lines.name}:{lines.number} has {cells}, the heading has {len(heading)}"
+                yield BadLineError(told, line=lines.number, kind="another number of cells")
             else:
                 fields = dict(zip(heading, row, strict=True))
                 yield self._object(fields).encode(), fields, lines.number
@@ -156,7 +166,8 @@ class _TextLines:
             try:
                 text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                yield _bad(self.name, self.number, f"is no UTF-8: {error.reason} at its byte {error.start}")
+                where = f": {error.reason} at its byte {error.start}"
+                yield _bad(self.name, self.number, "is no UTF-8", where)
                 continue
             yield text
 
@@ -193,9 +204,7 @@ def _time_ms(value: Any) -> int:
             aware = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
             time_ms = round(aware.timestamp() * 1000)
     if time_ms is None or not 0 <= time_ms < 2**63:
-        raise ValueError(
-            f"has the time {str(value)[:40]!r}, which is neither ISO 8601 nor epoch milliseconds from 1970 on"
-        )
+        raise ValueError(f"{str(value)[:40]!r} is neither ISO 8601 nor epoch milliseconds from 1970 on")
     return time_ms
 
 
@@ -203,5 +212,5 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"it holds {name}")
 
 
-def _bad(name: str, line: int, why: str) -> BadLineError:
-    return BadLineError(f"{name}:{line} {why}")
+def _bad(name: str, line: int, kind: str, detail: str = "") -> BadLineError:
+    return BadLineError(f"{name}:{line} {kind}{detail}", line=line, kind=kind)
