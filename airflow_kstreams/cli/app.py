@@ -49,9 +49,9 @@ _OF_APPLICATION = "--application-id flight-delays"
 COMMANDS: dict[str, Command] = {
     "status": Command(
         group="Look",
-        summary="Show an application's unfinished run, offsets and finished runs.",
+        summary="List applications, or show one: unfinished run, offsets, runs.",
         page="seeing.md",
-        examples=(f"status {_OF_APPLICATION}",),
+        examples=(f"status {_OF_APPLICATION}", "status --all"),
     ),
     "runs": Command(
         group="Look",

@@ -16,6 +16,7 @@ from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInF
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRuns
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.inspect.tables_of import (
+    notes_of_applications,
     notes_of_comparison,
     notes_of_lag,
     notes_of_plan,
@@ -60,7 +61,7 @@ def html_of(tables: Iterable[Table], notes: Iterable[str]) -> str:
 
 @notebook_form.register
 def _of_applications(found: SeenApplications) -> str:
-    return html_of(tables_of_applications(found), found.not_seen)
+    return html_of(tables_of_applications(found), notes_of_applications(found))
 
 
 @notebook_form.register

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from airflow_kstreams.batch.inspect.ahead.lag import SeenLag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, WindowsToClose
-from airflow_kstreams.batch.inspect.applications import SeenApplications
+from airflow_kstreams.batch.inspect.applications import SeenApplication, SeenApplications
 from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.runs.audit import RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
@@ -21,13 +21,12 @@ def tables_of_applications(found: SeenApplications) -> Iterator[Table]:
     """Yield the table of a cluster's applications."""
     yield Table(
         title="Applications",
-        columns=("application", "last run", "finished (UTC)", "a driver works on", "runs", "in", "out"),
+        columns=("application", "state", "last finished (UTC)", "runs", "in", "out"),
         rows=[
             (
                 each.application_id,
-                "-" if each.last is None else each.last.run_id,
+                _state(each),
                 "-" if each.last is None else time_text(each.last.finished_ms or 0),
-                each.works_on or "",
                 number_text(each.finished),
                 number_text(None if each.last is None else each.last.records_in),
                 number_text(None if each.last is None else each.last.records_out),
@@ -36,6 +35,21 @@ def tables_of_applications(found: SeenApplications) -> Iterator[Table]:
         ],
         numbers=3,
     )
+
+
+def notes_of_applications(found: SeenApplications) -> Iterator[str]:
+    """Yield what was not looked at, and how to look at one of them."""
+    yield from (f"Not looked at: {text}" for text in found.not_seen)
+    if found.applications:
+        yield "More of one: airflow-kstreams status --application-id ID"
+    else:
+        yield "No application has begun a run here."
+
+
+def _state(found: SeenApplication) -> str:
+    if found.works_on is not None:
+        return "running"
+    return "failed" if found.failed is not None else "-" if found.finished is None else "idle"
 
 
 def tables_of_diagnosis(found: Diagnosis) -> Iterator[Table]:
@@ -75,7 +89,7 @@ def notes_of_runs(found: SeenRuns) -> Iterator[str]:
             yield f"{run.run_id}: {run.failure.cause}"
             yield from _remedy(run.failure)
         for suspicion in run.suspicions:
-            yield f"{run.run_id}: {_odd(suspicion)}"
+            yield f"{run.run_id}: {odd_text(suspicion)}"
     yield from found.not_seen
     if found.next_before is not None:
         yield f"Older ones: --before '{found.next_before}'. {found.finished:,} runs have finished in all."
@@ -115,7 +129,7 @@ def notes_of_run(found: RunInFull) -> Iterator[str]:
     if failure is not None:
         yield f"{failure.kind}: {failure.cause}"
         yield from _remedy(failure)
-    yield from (_odd(suspicion) for suspicion in found.run.suspicions)
+    yield from (odd_text(suspicion) for suspicion in found.run.suspicions)
     yield from (f"Warning: {warning}" for warning in found.run.warnings)
     yield from (f"Not looked at: {text}" for text in found.not_seen)
 
@@ -222,7 +236,7 @@ def notes_of_comparison(found: ComparedRuns) -> Iterator[str]:
     if found.other_topology:
         yield "They ran different topologies: nodes of one name may be different nodes."
     for each in (found.first, found.second):
-        yield from (f"{each.run.run_id}: {_odd(suspicion)}" for suspicion in each.run.suspicions)
+        yield from (f"{each.run.run_id}: {odd_text(suspicion)}" for suspicion in each.run.suspicions)
         yield from (f"{each.run.run_id}: not looked at: {text}" for text in each.not_seen)
 
 
@@ -241,7 +255,8 @@ def _remedy(failure: Failure) -> Iterator[str]:
         yield f"What to do: {failure.remedy}"
 
 
-def _odd(suspicion: Suspicion) -> str:
+def odd_text(suspicion: Suspicion) -> str:
+    """Return what is odd, with the setting that has the threshold."""
     return f"{suspicion.text} ({suspicion.setting}={suspicion.threshold:g})"
 
 
@@ -294,7 +309,7 @@ def notes_of_lag(found: SeenLag) -> Iterator[str]:
     if found.parked != 0:
         yield f"Parked records that wait: {number_text(found.parked)}."
     for suspicion in found.suspicions:
-        yield f"Odd: {_odd(suspicion)}"
+        yield f"Odd: {odd_text(suspicion)}"
 
 
 _KINDS = {

@@ -31,12 +31,14 @@ class SeenApplication(msgspec.Struct, frozen=True, kw_only=True):
     :param finished: number of its finished runs; null if its ledger was not read.
     :param last: the run that finished last; null if none has, or the ledger was not read.
     :param works_on: the run for which a driver holds the lease; null if none does.
+    :param failed: the run whose last attempt has failed, while no driver works on it; null if none has.
     """
 
     application_id: str
     finished: int | None = None
     last: SeenRun | None = None
     works_on: str | None = None
+    failed: str | None = None
 
 
 class SeenApplications(ShownInNotebooks, frozen=True, kw_only=True):
@@ -73,13 +75,20 @@ def read_applications(cluster: ClusterPort, *, clock: Clock | None = None) -> Se
                 not_seen.append(f"{app}: {error.cause}")
                 found.append(SeenApplication(application_id=app))
                 continue
-            last, lease = ledger.last(), ledger.held_lease
+            last, lease, attempted = ledger.last(), ledger.held_lease, ledger.histories().last
+            failed = (
+                attempted is not None
+                and attempted.failure is not None
+                and lease is None
+                and not ledger.is_finished(attempted.run_id)
+            )
             found.append(
                 SeenApplication(
                     application_id=app,
                     finished=ledger.past.finished,
                     last=None if last is None else seen_run(last),
                     works_on=None if lease is None else lease.works_on,
+                    failed=attempted.run_id if failed and attempted is not None else None,
                 )
             )
     return SeenApplications(applications=tuple(found), not_seen=tuple(not_seen))

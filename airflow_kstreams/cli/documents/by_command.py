@@ -25,6 +25,7 @@ from airflow_kstreams.cli.json_output import ErrorDocument
 DOCUMENTS: dict[str, Any] = {
     "error": ErrorDocument,
     "status": StatusDocument,
+    "status all": inspect.SeenApplications,
     "runs": inspect.SeenRuns,
     "runs show": inspect.RunInFull,
     "runs compare": inspect.ComparedRuns,

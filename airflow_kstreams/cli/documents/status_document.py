@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition
+from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
 from airflow_kstreams.batch.inspect.status import RunStatus
 from airflow_kstreams.batch.ledger.history import Attempt
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -211,6 +212,7 @@ class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     :param parked_due_ms: time at which the first of them is due, epoch milliseconds; null if none is.
     :param runs: finished runs, oldest first, as many as --runs says.
     :param metadata: records of the metadata topic with --records; else empty.
+    :param suspicions: what is odd about the last run, and about what waits or does not come.
     """
 
     application_id: str
@@ -228,13 +230,17 @@ class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     parked_due_ms: int | None
     runs: Sequence[PastRun]
     metadata: Sequence[str]
+    suspicions: Sequence[Suspicion]
 
 
-def status_document(found: RunStatus, *, runs: int, records: bool) -> StatusDocument:
+def status_document(
+    found: RunStatus, *, runs: int, records: bool, suspicions: Sequence[Suspicion] = ()
+) -> StatusDocument:
     """Make the document of ``status``.
 
     :param runs: number of finished runs.
     :param records: whether to show the records of the metadata topic.
+    :param suspicions: what is odd about the application.
     """
     run = found.continuous or found.slice
     return StatusDocument(
@@ -285,6 +291,7 @@ def status_document(found: RunStatus, *, runs: int, records: bool) -> StatusDocu
         parked_due_ms=found.parked_due_ms,
         runs=[*map(_finished, last_runs(found, runs))],
         metadata=found.metadata if records else (),
+        suspicions=suspicions,
     )
 
 

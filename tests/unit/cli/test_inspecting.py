@@ -197,6 +197,49 @@ def test_refusal_is_no_error_of_the_command(shop: Application) -> None:
     assert "What to do: " in result.stdout
 
 
+def everything(*options: str) -> Result:
+    return invoke("status", "--bootstrap-server", "in-memory:9092", *options)
+
+
+def test_applications_are_listed_when_status_is_asked_for_none(
+    shop: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("KSTREAMS_APPLICATION_ID", raising=False)
+    kafka.create_topic("other-runs")
+    kafka.append("other-runs", b"no ledger", b"k")
+    rows = [line for line in everything().stdout.splitlines() if line.startswith(" ")]
+    assert ["shop", "idle", "2023-11-15", "02:15:50", "5", "1", "0"] in [row.split() for row in rows]
+    assert ["other", "-", "-", "-", "-", "-"] in [row.split() for row in rows]
+    assert max(map(len, rows)) <= 80
+    text = words_of(everything())
+    assert "Not looked at: other: " in text
+    assert text.endswith("More of one: airflow-kstreams status --application-id ID")
+    monkeypatch.setenv("KSTREAMS_APPLICATION_ID", "shop")
+    assert "Application shop" in everything().stdout
+    assert words_of(everything("--all")) == text
+    found = json_of(everything("--all", "--json"), "status all")
+    assert [each["application_id"] for each in found["applications"]] == ["other", "shop"]
+    assert "is of one application" in everything("--all", "--records").stderr
+
+
+def test_list_is_a_sentence_when_nothing_has_run(
+    kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KSTREAMS_APPLICATION_ID", raising=False)
+    assert everything().stdout == "No application has begun a run here.\n"
+    assert json_of(everything("--json"), "status all")["applications"] == []
+
+
+def test_status_says_what_is_odd_though_green(shop: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: shop.clock.now_ms() / 1000 + 10 * HOUR_SECONDS)
+    text = words_of(look("status"))
+    assert "Odd: 1 record in, far fewer than the 20 of the middle one of the last 4 runs" in text
+    assert "Odd: 2 offsets wait and no run has begun for 11 h, usually one does within 1 h" in text
+    found = json_of(look("status", "--json"), "status")
+    assert [each["rule"] for each in found["suspicions"]] == ["fewer", "untaken"]
+
+
 def test_values_show_themselves_in_notebooks_as_the_commands_do(shop: Application) -> None:
     assert isinstance(shop.on, InMemoryKafka)
     read = (

@@ -6,7 +6,7 @@ records. It is made of the same reading as the status.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -14,7 +14,7 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
-from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, untaken
+from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, nothing_new, of_run, untaken
 from airflow_kstreams.batch.inspect.status import RunStatus, read_status
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total, sum_parked
@@ -143,8 +143,29 @@ def lag_of(
         topics=tuple(topics),
         partitions=tuple(waiting[:partitions]),
         more_partitions=max(0, len(waiting) - partitions),
-        suspicions=untaken(lag, begun, now_ms, settings) if free else (),
+        suspicions=_odd(status, lag, begun, now_ms, settings) if free else (),
     )
+
+
+def oddities(status: RunStatus, settings: ApplicationSettings, *, now_ms: int) -> tuple[Suspicion, ...]:
+    """Return what is odd about an application although it may be green: about its last run, and about what
+    waits, or does not come.
+
+    :param settings: settings with the thresholds.
+    """
+    runs = status.runs[::-1]
+    waiting = lag_of(status, settings, now_ms=now_ms, partitions=0).suspicions
+    # An empty run shows that nothing new comes; what is seen now says so with later figures.
+    of_last = of_run(runs[0], runs[1:], settings) if runs and not runs[0].empty else ()
+    return (*of_last, *waiting)
+
+
+def _odd(
+    status: RunStatus, lag: int, begun: Sequence[int], now_ms: int, settings: ApplicationSettings
+) -> tuple[Suspicion, ...]:
+    if lag:
+        return untaken(lag, begun, now_ms, settings)
+    return nothing_new(now_ms, [run for run in reversed(status.runs) if not run.empty], settings)
 
 
 def _partitions(status: RunStatus) -> Iterator[PartitionLag]:

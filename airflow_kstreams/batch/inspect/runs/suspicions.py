@@ -5,7 +5,7 @@ with none before there were three. Each suspicion gives its rule, its threshold 
 are settings of the application (``suspicion.*``).
 
 - nothing-new: nothing new has come for more than ``suspicion.quiet.times`` the longest time that has passed
-  between two runs with records.
+  between two runs with records; of a run that was empty, and of an application for which nothing waits.
 - fewer, more: the run has read fewer than 1/n, or more than n times, the records of the middle one of these
   runs; n is ``suspicion.records.times``.
 - share: more than ``suspicion.lost.share`` of the records were late, parked or dead-lettered, and more than
@@ -63,7 +63,7 @@ def of_run(
     """
     earlier = [each for each in before if not each.empty]
     if run.empty:
-        return tuple(_nothing_new(run.begun_ms, earlier, settings))
+        return nothing_new(run.begun_ms, earlier, settings)
     known = [each for each in earlier if each.records_in is not None][:COMPARED]
     if len(known) < _FEWEST or run.records_in is None:
         return ()
@@ -97,21 +97,29 @@ def untaken(
     )
 
 
-def _nothing_new(
-    now_ms: int, earlier: Sequence[RunSummary], settings: ApplicationSettings
-) -> Iterator[Suspicion]:
+def nothing_new(
+    at_ms: int, earlier: Sequence[RunSummary], settings: ApplicationSettings
+) -> tuple[Suspicion, ...]:
+    """Return the suspicion that nothing new comes any more.
+
+    :param at_ms: time at which there was nothing new, epoch milliseconds.
+    :param earlier: the finished runs before it that had records, the last one first.
+    """
     begun = [run.begun_ms for run in earlier[: COMPARED + 1]]
     usual_ms, times = _longest_gap(begun), settings.suspicion_quiet_times
-    if usual_ms is not None and now_ms - begun[0] > times * usual_ms:
-        yield Suspicion(
+    if usual_ms is None or at_ms - begun[0] <= times * usual_ms:
+        return ()
+    return (
+        Suspicion(
             rule="nothing-new",
-            text=f"nothing new has come for {duration_text(now_ms - begun[0])}, usually it does within "
+            text=f"nothing new has come for {duration_text(at_ms - begun[0])}, usually it does within "
             f"{duration_text(usual_ms)}",
-            figure=(now_ms - begun[0]) / 1000,
+            figure=(at_ms - begun[0]) / 1000,
             usual=usual_ms / 1000,
             setting="suspicion.quiet.times",
             threshold=times,
-        )
+        ),
+    )
 
 
 def _other_number(

@@ -98,12 +98,17 @@ def test_lag_that_no_run_takes_is_odd_until_a_driver_works() -> None:
     coordinator.close()
 
 
-def test_nothing_is_odd_when_nothing_waits() -> None:
+def test_it_is_odd_that_nothing_comes_for_longer_than_usual_though_no_run_was_empty() -> None:
     kafka, ours = application()
     for number in range(5):
         feed(kafka, 0)
         ours.run(f"r{number}")
         kafka.clock.sleep(3_600)
+    assert not look(kafka).suspicions
     kafka.clock.sleep(100 * 3_600)
     assert look(kafka).lag == 0
-    assert not look(kafka).suspicions
+
+    (odd,) = look(kafka).suspicions
+
+    assert (odd.rule, odd.figure, odd.usual) == ("nothing-new", 101 * 3_600, 3_600)
+    assert odd.text == "nothing new has come for 4 days 5 h, usually it does within 1 h"
