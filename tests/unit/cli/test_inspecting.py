@@ -231,8 +231,9 @@ def test_list_is_a_sentence_when_nothing_has_run(
     assert json_of(everything("--json"), "status all")["applications"] == []
 
 
-def test_status_says_what_is_odd_though_green(shop: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time", lambda: shop.clock.now_ms() / 1000 + 10 * HOUR_SECONDS)
+@pytest.mark.usefixtures("shop")
+def test_status_says_what_is_odd_though_green(kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: kafka.clock.now_ms() / 1000 + 10 * HOUR_SECONDS)
     text = words_of(look("status"))
     assert "Odd: 1 record in, far fewer than the 20 of the middle one of the last 4 runs" in text
     assert "Odd: 2 offsets wait and no run has begun for 11 h, usually one does within 1 h" in text
