@@ -47,7 +47,8 @@ def unknown_application(application_id: str, topics: Collection[str]) -> ConfigE
     return ConfigError(
         f"there is no application {application_id!r} on this cluster: no committed offsets, no metadata "
         "topic, no ledger, no internal topics",
-        fix=f"correct --application-id{ids_alike(application_id, topics)} or --bootstrap-server",
+        fix=f"correct --application-id{ids_alike(application_id, topics)} or --bootstrap-server, or run it "
+        "first; airflow-kstreams status --all lists those that have run",
     )
 
 

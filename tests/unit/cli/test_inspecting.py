@@ -220,7 +220,7 @@ def test_applications_are_listed_when_status_is_asked_for_none(
     assert words_of(everything("--all")) == text
     found = json_of(everything("--all", "--json"), "status all")
     assert [each["application_id"] for each in found["applications"]] == ["other", "shop"]
-    assert "is of one application" in everything("--all", "--records").stderr
+    assert "goes with one application" in everything("--all", "--records").stderr
 
 
 def test_list_is_a_sentence_when_nothing_has_run(

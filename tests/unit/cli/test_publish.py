@@ -41,6 +41,7 @@ def test_topic_is_only_made_when_the_file_is_empty(kafka: InMemoryKafka) -> None
     assert kafka.admin().topic_names() == {"t"}
 
 
+@pytest.mark.promise("files-are-checked-first")
 def test_nothing_is_done_when_a_line_of_a_file_is_bad(kafka: InMemoryKafka, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"id": 1}\n{"id"\n')

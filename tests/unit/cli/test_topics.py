@@ -29,6 +29,7 @@ def partitions(kafka: InMemoryKafka) -> dict[str, int]:
     return {name: found.partitions for name, found in described.items()}
 
 
+@pytest.mark.promise("dry-runs-of-topics-change-nothing")
 def test_missing_topics_are_created_and_others_stay(kafka: InMemoryKafka) -> None:
     create = ("create", "orders", "sales", "--partitions", "3", "--config", "retention.ms=-1")
     assert said(*create, "--dry-run").splitlines() == [

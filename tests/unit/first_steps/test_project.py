@@ -85,6 +85,7 @@ def test_module_has_a_name_of_its_own_when_the_id_cannot_be_one(application_id: 
     assert project(application_id=application_id).module == module
 
 
+@pytest.mark.promise("init-leaves-files")
 @pytest.mark.remedy("project.Project.write: name another folder")
 def test_nothing_is_written_when_one_file_exists(tmp_path: Path) -> None:
     (tmp_path / "connections.env").write_text("mine")

@@ -224,6 +224,25 @@ def test_hash_is_the_same_when_only_function_bodies_differ() -> None:
     assert topology(1).topology_hash() == topology(2).topology_hash()
 
 
+@pytest.mark.promise("lines-are-outside-the-hash")
+def test_hash_is_the_same_when_lines_have_moved() -> None:
+    def topology(source: str) -> Topology:
+        known: dict[str, Topology] = {}
+        exec(compile(source, "orders.py", "exec"), known)
+        return known["built"]
+
+    source = (
+        "from airflow_kstreams.streams import KStreamBuilder, serdes\n"
+        "builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())\n"
+        "builder.stream('a').filter(lambda key, value: value).send_to('b')\n"
+        "built = builder.build()\n"
+    )
+    before, after = topology(source), topology(f"# one more line\n{source}")
+
+    assert [node.site for node in before.nodes] != [node.site for node in after.nodes]
+    assert before.topology_hash() == after.topology_hash()
+
+
 def test_hash_differs_when_anything_stored_or_sent_differs() -> None:
     def topology(
         *,
