@@ -134,16 +134,9 @@ def _growth(found: RunStatus) -> Iterator[Table]:
     """Yield tables of the partitions under state: their counts, their tasks, and those that wait."""
     if found.grouped:
         yield Table(
-            title="Partitions under state",
-            columns=(
-                "subtopology",
-                "topic",
-                "partition counts",
-                "kinds of growth",
-                "first count",
-                "count now",
-                "tasks",
-            ),
+            title="Partitions under state, by subtopology",
+            # Short headings: a table of 80 columns has room for the names of topics.
+            columns=("sub", "topic", "counts", "growth", "first", "now", "tasks"),
             rows=list(growth_rows(found.grouped, found.counts)),
             numbers=3,
         )
