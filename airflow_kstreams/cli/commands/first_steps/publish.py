@@ -85,7 +85,7 @@ def publish(  # noqa: PLR0913 - every parameter is an option
             count = publication.publish(cluster, topic, records, on_progress=on_progress)
     finally:
         admin.close()
-    say(f"published {count:,} records of {name} to {topic}")
+    say(f"published {count:,} record{'' if count == 1 else 's'} of {name} to {topic}")
 
 
 @contextmanager
