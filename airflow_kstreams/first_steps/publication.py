@@ -42,7 +42,7 @@ class FileContents:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Fault:
+class _BadLines:
     """The lines of a file that have one kind of fault."""
 
     first: BadLineError
@@ -67,7 +67,7 @@ def look(layout: RecordFormat, file: IO[bytes], name: str) -> FileContents:
     :raises PublicationError: lines are bad; of each kind of fault the first line is quoted, and the first few
         are named.
     """
-    faults: dict[str, _Fault] = {}
+    faults: dict[str, _BadLines] = {}
     records = 0
     oldest: int | None = None
     for each in layout.records(file, name):
@@ -76,7 +76,7 @@ def look(layout: RecordFormat, file: IO[bytes], name: str) -> FileContents:
             if each.timestamp_ms is not None:
                 oldest = each.timestamp_ms if oldest is None else min(oldest, each.timestamp_ms)
         else:
-            faults.setdefault(each.kind, _Fault(first=each)).count(each)
+            faults.setdefault(each.kind, _BadLines(first=each)).count(each)
     if faults:
         raise PublicationError(
             f"nothing was published: {'; '.join(map(str, faults.values()))}",
