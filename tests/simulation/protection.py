@@ -40,7 +40,6 @@ class Protection:
     @contextmanager
     def missing(self) -> Iterator[None]:
         """Switch it off, and the product's checks of commits, which would notice before the simulation."""
-        coordinator = "airflow_kstreams.batch.run.coordinator"
         with (
             self.off(),
             mock.patch.multiple(
@@ -50,8 +49,8 @@ class Protection:
                 delivered=_nothing,
                 _stops_are_frozen=_nothing,
             ),
-            mock.patch(f"{coordinator}.check_begin", _nothing),
-            mock.patch(f"{coordinator}.check_finish", _nothing),
+            mock.patch("airflow_kstreams.batch.run.coordinator.check_begin", _nothing),
+            mock.patch("airflow_kstreams.batch.run.run_finish.check_finish", _nothing),
         ):
             yield
 

@@ -142,7 +142,7 @@ def _freeze_before_looking() -> SwitchedOff:
         starts = slice_starts(slice_)
         return frozen_at(slice_, {tp: starts[tp] for tp in ends}, epochs)
 
-    return mock.patch("airflow_kstreams.batch.run.coordinator.frozen_at", early)
+    return mock.patch("airflow_kstreams.batch.run.intermediate_stops.frozen_at", early)
 
 
 def _intermediate_stops_move() -> SwitchedOff:
@@ -151,7 +151,7 @@ def _intermediate_stops_move() -> SwitchedOff:
     def anew(folded: Any, *rest: Any) -> Any:
         return to_freeze(dataclasses.replace(folded, intermediate_stops={}), *rest)
 
-    return mock.patch("airflow_kstreams.batch.run.coordinator.to_freeze", anew)
+    return mock.patch("airflow_kstreams.batch.run.intermediate_stops.to_freeze", anew)
 
 
 def _lease_is_not_looked_at() -> SwitchedOff:

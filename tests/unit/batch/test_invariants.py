@@ -16,7 +16,7 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.retry_budget import RetryBudget
-from airflow_kstreams.batch.run import coordinator, finish
+from airflow_kstreams.batch.run import coordinator, finish, run_finish
 from airflow_kstreams.batch.run.begin import new_slice
 from airflow_kstreams.batch.task import work
 from airflow_kstreams.batch.task.commit import TaskCommit
@@ -302,7 +302,7 @@ def test_finish_ends_when_it_would_take_an_offset_back(
         offsets = {p: at._replace(offset=max(0, at.offset - 1)) for p, at in closed.offsets.items()}
         return dataclasses.replace(closed, offsets=offsets)
 
-    monkeypatch.setattr(coordinator, "close_slice", back)
+    monkeypatch.setattr(run_finish, "close_slice", back)
     error = broken(lambda: app.finish("run-1"), "finish of run 'run-1'")
     assert error.invariant == "a finished run stands at the stop offsets that were frozen"
     assert "in-0 stops at 10, and 9 would be committed" in error.cause
