@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -103,6 +103,8 @@ def test_a_run_passes_the_files_of_its_walk_when_it_begins_and_finishes() -> Non
     modules = set[str]()
     with executed(modules):
         slice_ = application.begin("two", (0, 2))
+        with closing(application.coordinator()) as coordinator:
+            coordinator.unfinished(slice_, 0)
     application.tasks(slice_)
     with executed(modules):
         application.finish("two")
