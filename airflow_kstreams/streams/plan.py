@@ -291,6 +291,8 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param given_windows: changelog topic of a fold by windows -> the times at which these are emitted.
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
+    :param keyed_together: groups of source topics and changelogs whose equal keys must lie in partitions of
+        equal numbers.
     :param entry_keys: changelog topic -> form of the keys of its entries.
     :param key_suffixes: source topic -> number of bytes at the end of its keys that do not decide their
         partition; absent if all bytes do.
@@ -307,6 +309,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     changelogs: dict[str, str] = {}
     changelog_configs: dict[str, dict[str, str]] = {}
     copartitioned: tuple[tuple[str, ...], ...] = ()
+    keyed_together: tuple[tuple[str, ...], ...] = ()
     state_kinds: dict[str, str] = {}
     given_windows: dict[str, GivenWindows] = {}
     store_serdes: dict[str, str] = {}
@@ -378,6 +381,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
                     copartitioned=tuple(
                         group for group in (replaced(g, matches) for g in sub.copartitioned) if len(group) > 1
                     ),
+                    keyed_together=tuple(replaced(group, matches) for group in sub.keyed_together),
                     key_suffixes={
                         name: size
                         for topic, size in sub.key_suffixes.items()

@@ -343,7 +343,9 @@ def give_up(recorded: Assignment, plan: TopologyPlan, *changelogs: str) -> str:
     :param recorded: names the topics that runs have read.
     """
     given_up, named = give_up_command(plan.application_id, changelogs), ",".join(sorted(changelogs))
+    # A reset of all state reads topics whole that no run has read.
+    start_over = plan.start_over_flags(recorded.topics) or "nothing"
     return (
-        f"{given_up} (or {plan.start_over_flags(recorded.topics)} in place of --internal-topics {named}: "
-        "everything is processed again, with all state empty)"
+        f"{given_up} (or {start_over} in place of --internal-topics {named}: everything is processed again, "
+        "with all state empty)"
     )

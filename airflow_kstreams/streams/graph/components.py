@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, traits_of
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.topic_patterns import pattern_of
 
 
@@ -147,6 +147,41 @@ def copartitioned(sub: Subtopology, internal: frozenset[str]) -> tuple[tuple[str
     for topic in topics:
         groups.setdefault(union.find(topic), []).append(topic)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def keyed_together(sub: Subtopology) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """Return the groups of source topics whose equal keys must lie in partitions of equal numbers, each with
+    the stores in which they meet.
+
+    A fold, a table or a join finds the entry of a record's key in its own task. Stores that a user's code
+    keeps have keys of its choice, and those of waiting records have none that meet.
+
+    :return: for each group its topics, sorted, and its stores, in build order.
+    """
+    users = {name for node in sub.nodes for name in _stores_of_user(node)}
+    users.update(store.name for store in sub.stores if isinstance(store, RetryStoreSpec))
+    union = _Union()
+    reaching: dict[str, set[str]] = {}
+    for node in sub.nodes:
+        if isinstance(node, SourceNode):
+            reaching[node.name] = set(node.topics)
+            continue
+        reaching[node.name] = set().union(*(reaching[parent] for parent in node.parents))
+        if keyed := [*map(_store, {*connected_stores(node)} - users)]:
+            union.join([*keyed, *map(_node, sorted(reaching[node.name]))])
+    groups: dict[str, tuple[list[str], list[str]]] = {}
+    for store in sub.stores:
+        if store.name not in users:
+            groups.setdefault(union.find(_store(store.name)), ([], []))[1].append(store.name)
+    for topic in sub.source_topics:
+        if (root := union.find(_node(topic))) in groups:
+            groups[root][0].append(topic)
+    return tuple((tuple(topics), tuple(stores)) for topics, stores in groups.values())
+
+
+def _stores_of_user(node: Node) -> tuple[str, ...]:
+    kept = traits_of(node).stores_of_user
+    return connected_stores(node) if kept == "all" else tuple(kept)
 
 
 def parents(node: Node) -> tuple[str, ...]:

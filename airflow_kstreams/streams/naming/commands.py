@@ -18,9 +18,8 @@ def reset_command(application_id: str, *flags: str) -> str:
     >>> reset_command("orders", "--to-latest")
     'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --to-latest'
     """
-    return " ".join(
-        ("airflow-kstreams reset --bootstrap-server <broker> --application-id", application_id, *flags)
-    )
+    command = ("airflow-kstreams reset --bootstrap-server <broker> --application-id", application_id, *flags)
+    return " ".join(filter(None, command))
 
 
 def leaving_out(step: FailingStep, *, skip: bool = True) -> str:

@@ -367,6 +367,10 @@ class Topology:
             },
             globals=tuple(sorted(global_tables_of(sub.nodes))),
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
+            keyed_together=tuple(
+                (*real(topics), *(name for name, store in logged.items() if store.name in stores))
+                for topics, stores in components.keyed_together(sub)
+            ),
             entry_keys={topic: entry_keys(store, sub, internal) for topic, store in logged.items()},
             key_suffixes={
                 self.real_topic(topic, application_id): size for topic, size in key_suffixes(sub).items()

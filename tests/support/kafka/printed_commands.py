@@ -117,10 +117,10 @@ def _on_topics(kafka: InMemoryKafka, arguments: Sequence[str], options: dict[str
 
 def other_way(error: KStreamsError) -> str:
     """Return the command of an error that gives a store up, with what it says to put in place of that."""
-    said = r"((?:--in\S+ \S+ ?)+) in place of --internal-topics (\S+?)[:\s]"
+    said = r"(nothing|(?:--in\S+ \S+ ?)+) in place of --internal-topics (\S+?)[:\s]"
     flags, changelog = re.findall(said, error.fix)[0]
     (command,) = (found for found in _COMMAND.findall(error.fix) if f"--internal-topics {changelog}" in found)
-    return str(command).replace(f"--internal-topics {changelog}", flags)
+    return str(command).replace(f"--internal-topics {changelog}", flags.removeprefix("nothing"))
 
 
 def _abort(kafka: InMemoryKafka, options: dict[str, list[str]]) -> None:

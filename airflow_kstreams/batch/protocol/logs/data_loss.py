@@ -215,12 +215,13 @@ def state_lost(
     :param drop_slice: whether a run is under way.
     :param read: the topics that runs have read; all of the plan's unless given.
     """
+    start_over = plan.start_over_flags(read) or "nothing"
     dropped = " and drops the slice, so that the next run goes on where this one has committed"
     return Loss(
         partitions=(),
         text=f"{text}; state is gone, how much cannot be known",
         advice=f"this lets the store begin empty{dropped if drop_slice else ''}; "
-        f"with {plan.start_over_flags(read)} in place of --internal-topics {changelog} everything is "
+        f"with {start_over} in place of --internal-topics {changelog} everything is "
         "processed again, and all state begins empty",
         first=(give_up_command(plan.application_id, [changelog], drop_slice=drop_slice),),
     )

@@ -16,46 +16,20 @@ from state or earlier growth, is not looked into: the task that reads a key else
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import chain
 from math import prod
 
 from airflow_kstreams.batch.growing.grown_groups import Bound
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST
+from airflow_kstreams.batch.run.begin.seen_keys import KeySeen, first_partitions, seen_keys, to_read
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
-from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
-from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind, History, fitting_kinds, places
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.partitioning.topic_growth import fitting_kinds, places
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import TopicPartition
 
-#: Number of partitions of a topic that are looked at: the first ones, from which growth takes keys.
-_PARTITIONS = 64
-_READ_AT_ONCE = 8
-#: Number of keys, and of records, of a partition that are looked at.
-_KEYS = 32
-_RECORDS = 1_000
 #: If a smaller count puts all keys where they lie with less probability than this, it is no chance.
 _CHANCE = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class _KeySeen:
-    """A key, where it was seen first in a partition, and its hash."""
-
-    key: bytes
-    at: TopicPartition
-    offset: int
-    hashed: int
-
-    def fits(self, history: History, kind: GrowthKind) -> bool:
-        return self.at.partition in places(self.hashed, history, kind)
-
-    def __str__(self) -> str:
-        return f"{self.at}@{self.offset}"
 
 
 def refuse_unsaid_growth(
@@ -82,7 +56,8 @@ def refuse_unsaid_growth(
             given = topic in entry.grown or topic in session.settings.first_counts
             if given or count == 1 or topic not in plan.inputs:
                 continue
-            seen = list(_keys(session, _to_read(session, topic, count, interval_ms)))
+            spans = to_read(session, first_partitions(topic, count), interval_ms)
+            seen = list(seen_keys(session, spans))
             evidence, first = _evidence(seen, count)
             if evidence:
                 raise ConfigError(
@@ -95,65 +70,13 @@ def refuse_unsaid_growth(
                 )
 
 
-def _to_read(
-    session: CoordinatorSession, topic: str, count: int, interval_ms: tuple[int, int] | None
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Return for the first partitions of a topic the offsets ``[from, to)`` that may be read."""
-    settings, admin = session.settings, session.admin
-    partitions = [TopicPartition(topic, number) for number in range(min(count, _PARTITIONS))]
-    starts = admin.start_offsets(partitions)
-    ends = admin.end_offsets(partitions, isolation="read_committed")
-    if settings.keeps_to_interval and interval_ms is not None:
-        found = admin.offsets_for_times(dict.fromkeys(partitions, max(0, interval_ms[0])))
-        starts = {tp: found.get(tp, ends[tp]) for tp in partitions}
-    else:
-        committed = session.committed_so_far(partitions)
-        first = starts if settings.first_run_offsets == "earliest" else ends
-        starts = {
-            tp: max(starts[tp], committed[tp].offset if tp in committed else first[tp]) for tp in partitions
-        }
-    return {tp: (starts[tp], ends[tp]) for tp in partitions}
-
-
-def _keys(session: CoordinatorSession, spans: Spans) -> Iterator[_KeySeen]:
-    """Yield keys from the beginning of each offset range, each once for each partition."""
-    wanted = sorted(spans)
-    for at_once in range(0, len(wanted), _READ_AT_ONCE):
-        some = wanted[at_once : at_once + _READ_AT_ONCE]
-        keys: dict[TopicPartition, dict[bytes, int]] = {tp: {} for tp in some}
-        looked = dict.fromkeys(some, 0)
-        try:
-            with session.reading:
-                read = BoundedRead(
-                    session.reader,
-                    {tp: spans[tp] for tp in some},
-                    clock=session.clock,
-                    max_records=_RECORDS,
-                )
-                for fetched in read:
-                    for tp, records in fetched.items():
-                        looked[tp] += len(records)
-                        for record in records:
-                            key = record.key()
-                            if key is not None and len(keys[tp]) < _KEYS:
-                                keys[tp].setdefault(key, record.offset())
-                    read.drop([tp for tp in some if len(keys[tp]) >= _KEYS or looked[tp] >= _RECORDS])
-        except KafkaClientError as error:
-            # Records were deleted meanwhile: the freeze reports it.
-            if error.code not in POSITION_LOST:
-                raise
-        yield from (
-            _KeySeen(key, tp, offset, key_hash(key)) for tp in some for key, offset in keys[tp].items()
-        )
-
-
-def _evidence(seen: list[_KeySeen], count: int) -> tuple[str, int]:
+def _evidence(seen: list[KeySeen], count: int) -> tuple[str, int]:
     """Return the evidence that a topic had fewer partitions, as text, and the count that fits, 0 if none
     does; an empty text without evidence.
     """
     astray = [key for key in seen if key.hashed % count != key.at.partition]
     first = _fitting(astray, seen, count)
-    by_key: dict[bytes, _KeySeen] = {}
+    by_key: dict[bytes, KeySeen] = {}
     for key in seen:
         other = by_key.setdefault(key.key, key)
         if other is not key:
@@ -167,7 +90,7 @@ def _evidence(seen: list[_KeySeen], count: int) -> tuple[str, int]:
     return "", 0
 
 
-def _fitting(astray: list[_KeySeen], seen: list[_KeySeen], count: int) -> int:
+def _fitting(astray: list[KeySeen], seen: list[KeySeen], count: int) -> int:
     """Return the largest smaller count from which growth puts all keys where they lie, which would hardly be
     so by chance; 0 if there is none.
     """

@@ -1,0 +1,326 @@
+"""Equal keys that producers, or topics between, place in different ways do not part in silence."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import pytest
+
+from airflow_kstreams.streams import (
+    KStream,
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
+    SlidingWindow,
+    StoreSpec,
+    Topology,
+    TumblingWindow,
+    serdes,
+)
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory, other_way
+
+pytestmark = pytest.mark.promise("equal-keys-meet")
+
+APP = "app"
+CHANGELOG = f"{APP}-counts-changelog"
+PARTITIONS = 4
+KEYS = "abcdefgh"
+TEXT, LONG = serdes.string(), serdes.int64()
+
+Define = Callable[[KStreamBuilder], None]
+
+
+def built(define: Define) -> Topology:
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    define(builder)
+    return builder.build()
+
+
+def app(kafka: InMemoryKafka, define: Define) -> Application:
+    return Application(application_id=APP, topology=built(define), on=kafka, clock=kafka.clock)
+
+
+def refused(kafka: InMemoryKafka, define: Define, run_id: str) -> TopologyError:
+    with pytest.raises(TopologyError) as caught:
+        app(kafka, define).begin(run_id)
+    return caught.value
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka()
+    for topic in ("left", "right", "mid"):
+        kafka.create_topic(topic, partitions=PARTITIONS)
+    kafka.create_topic("out")
+    return kafka
+
+
+def publish(kafka: InMemoryKafka, topic: str, *, as_python: bool = False, keys: str = KEYS) -> None:
+    """Write a record of each key, placed as Kafka's Java client does, or as Python's by default."""
+    kafka.clock.sleep(1)
+    for key in keys:
+        place = zlib.crc32(key.encode()) % PARTITIONS if as_python else -1
+        kafka.append(topic, f"{key} of {topic}".encode(), key.encode(), partition=place)
+
+
+def joined(kafka: InMemoryKafka) -> set[str]:
+    return {(value or b"").decode() for value in kafka.values("out")}
+
+
+def pair(left: str, right: str) -> str:
+    return f"{left}, {right}"
+
+
+PAIRS = {f"{key} of left, {key} of right" for key in KEYS}
+
+
+def rekeyed(builder: KStreamBuilder) -> KStream:
+    return builder.stream("left").select_key(lambda key, value: key)
+
+
+def with_table(builder: KStreamBuilder) -> None:
+    rekeyed(builder).join(builder.table("right"), pair).send_to("out")
+
+
+def with_table_behind(builder: KStreamBuilder) -> None:
+    table = builder.stream("right").repartition(PARTITIONS).to_table()
+    rekeyed(builder).join(table, pair).send_to("out")
+
+
+def with_table_of_topics(builder: KStreamBuilder) -> None:
+    builder.stream("left").join(builder.table("right"), pair).send_to("out")
+
+
+def by_windows(builder: KStreamBuilder) -> None:
+    window = SlidingWindow(size_ms=60_000)
+    rekeyed(builder).with_window(window).join(builder.stream("right").with_window(window), pair).send_to(
+        "out"
+    )
+
+
+def of_tables(builder: KStreamBuilder) -> None:
+    rekeyed(builder).to_table().join(builder.table("right"), pair).to_stream().send_to("out")
+
+
+def by_foreign_key(builder: KStreamBuilder) -> None:
+    left, right = builder.table("left"), builder.table("right")
+    left.join(right, pair, foreign_key=lambda key, value: key).to_stream().send_to("out")
+
+
+def merged(builder: KStreamBuilder) -> None:
+    both = rekeyed(builder).repartition(PARTITIONS).merge(builder.stream("right"))
+    both.group_by_key().count().to_stream().send_to("out", value_serde=LONG)
+
+
+@pytest.mark.remedy("placed_keys._refuse_topics")
+def test_table_that_python_wrote_is_refused_beside_a_rekeyed_stream_and_meets_it_behind_a_repartition(
+    kafka: InMemoryKafka,
+) -> None:
+    publish(kafka, "right", as_python=True)
+    publish(kafka, "left")
+    error = refused(kafka, with_table, "run-1")
+    assert f"keeps state by the keys of {APP}-left-repartition and right, which are placed in" in error.cause
+    assert "that of right-0@" in error.cause
+    assert not error.is_retriable
+    assert f"read right through repartition({PARTITIONS})" in error.fix
+    app(kafka, with_table_behind).run("run-1")
+    assert joined(kafka) == PAIRS
+
+
+@pytest.mark.parametrize("define", [by_windows, of_tables, by_foreign_key, merged])
+def test_topic_that_python_wrote_is_refused_wherever_keys_meet(kafka: InMemoryKafka, define: Define) -> None:
+    publish(kafka, "right", as_python=True)
+    publish(kafka, "left")
+    assert "read right through" in refused(kafka, define, "run-1").fix
+
+
+@pytest.mark.parametrize("define", [with_table, by_windows, of_tables, by_foreign_key])
+def test_topics_whose_keys_are_placed_alike_are_joined(kafka: InMemoryKafka, define: Define) -> None:
+    publish(kafka, "right")
+    publish(kafka, "left")
+    app(kafka, define).run("run-1")
+    assert joined(kafka) == PAIRS
+
+
+@pytest.mark.parametrize("keys", [KEYS, "abc"])
+def test_two_topics_are_refused_if_the_keys_of_one_lie_elsewhere_in_the_other(
+    kafka: InMemoryKafka, keys: str
+) -> None:
+    publish(kafka, "right", as_python=True, keys=keys)
+    publish(kafka, "left", keys=keys)
+    assert "equal keys do not meet" in refused(kafka, with_table_of_topics, "run-1").cause
+
+
+def test_two_topics_that_python_wrote_are_joined(kafka: InMemoryKafka) -> None:
+    publish(kafka, "right", as_python=True)
+    publish(kafka, "left", as_python=True)
+    app(kafka, with_table_of_topics).run("run-1")
+    assert joined(kafka) == PAIRS
+
+
+def test_topic_that_fills_later_is_looked_at_when_it_does(kafka: InMemoryKafka) -> None:
+    publish(kafka, "left")
+    app(kafka, with_table).run("run-1")
+    publish(kafka, "right", as_python=True)
+    assert "read right through" in refused(kafka, with_table, "run-2").fix
+
+
+def test_continuous_run_is_refused_as_well(kafka: InMemoryKafka) -> None:
+    publish(kafka, "right", as_python=True)
+    publish(kafka, "left")
+    endless = SwitchingApplication(topology=built(with_table), cluster=kafka, clock=kafka.clock)
+    with pytest.raises(TopologyError, match="equal keys do not meet"):
+        endless.run_continuously("c-1")
+
+
+def test_single_record_that_was_placed_by_hand_stops_nothing(kafka: InMemoryKafka) -> None:
+    publish(kafka, "right")
+    kafka.append("right", b"by hand", b"a", partition=(zlib.crc32(b"a") + 1) % PARTITIONS)
+    publish(kafka, "left")
+    app(kafka, with_table).run("run-1")
+    assert joined(kafka) >= PAIRS - {"a of left, a of right"}
+
+
+def test_topics_that_meet_in_no_store_may_be_placed_as_they_like(kafka: InMemoryKafka) -> None:
+    def define(builder: KStreamBuilder) -> None:
+        left, right = rekeyed(builder).repartition(PARTITIONS), builder.stream("right")
+        left.merge(right).send_to("mid")
+        left.group_by_key().count().to_stream().send_to("out", value_serde=LONG)
+
+    publish(kafka, "right", as_python=True)
+    publish(kafka, "left")
+    app(kafka, define).run("run-1")
+    assert len(kafka.values("mid")) == 2 * len(KEYS)
+
+
+class Kept(Processor):
+    """Puts all that it is given under one key."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.store = context.state_store("kept")
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.store.put("last", record.value)
+
+
+def test_stores_of_processors_have_keys_of_their_own(kafka: InMemoryKafka) -> None:
+    def define(builder: KStreamBuilder) -> None:
+        builder.add_state_store(StoreSpec(name="kept", key_serde=TEXT, value_serde=TEXT))
+        rekeyed(builder).repartition(PARTITIONS).process(Kept, "kept")
+        builder.stream("right").process(Kept, "kept")
+
+    publish(kafka, "right", as_python=True)
+    publish(kafka, "left")
+    app(kafka, define).run("run-1")
+
+
+# == state that earlier runs left
+
+
+def counted(stream: KStream) -> None:
+    stream.group_by_key().count(store="counts").to_stream().send_to("out", value_serde=LONG)
+
+
+def in_place(builder: KStreamBuilder) -> None:
+    counted(builder.stream("left"))
+
+
+def of_another(builder: KStreamBuilder) -> None:
+    counted(builder.stream("right"))
+
+
+def behind(builder: KStreamBuilder) -> None:
+    counted(builder.stream("left").repartition(PARTITIONS))
+
+
+def behind_a_topic(builder: KStreamBuilder) -> None:
+    counted(builder.stream("left").through("mid"))
+
+
+def windowed(*, rekeys: bool) -> Define:
+    def define(builder: KStreamBuilder) -> None:
+        stream = rekeyed(builder) if rekeys else builder.stream("left")
+        windows = stream.group_by_key().windowed_by(TumblingWindow(size_ms=10**9))
+        windows.count(store="counts").to_stream(lambda window, _: window.key).send_to("out", value_serde=LONG)
+
+    return define
+
+
+def counts(kafka: InMemoryKafka) -> dict[str, int]:
+    """Return the highest count of each key."""
+    found: dict[str, int] = {}
+    for record in kafka.records("out"):
+        key, count = (record.key() or b"").decode(), int.from_bytes(record.value() or b"", "big")
+        found[key] = max(count, found.get(key, 0))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (in_place, behind),
+        (behind, in_place),
+        (in_place, behind_a_topic),
+        (behind_a_topic, in_place),
+        (windowed(rekeys=False), windowed(rekeys=True)),
+        (windowed(rekeys=True), windowed(rekeys=False)),
+    ],
+)
+def test_state_is_not_left_in_other_tasks_when_a_topic_comes_between_or_goes(
+    kafka: InMemoryKafka, before: Define, after: Define
+) -> None:
+    publish(kafka, "left", as_python=True)
+    app(kafka, before).run("run-1")
+    publish(kafka, "left", as_python=True)
+    error = refused(kafka, after, "run-2")
+    assert f"has state in {CHANGELOG}, and its keys are not placed as those of" in error.cause
+    app(kafka, before).run("run-2")
+    assert counts(kafka) == dict.fromkeys(KEYS, 2)
+
+
+@pytest.mark.remedy("placed_keys._refuse_state")
+def test_state_begins_empty_after_the_printed_command_or_everything_is_processed_again(
+    kafka: InMemoryKafka,
+) -> None:
+    publish(kafka, "left", as_python=True)
+    app(kafka, in_place).run("run-1")
+    publish(kafka, "left", as_python=True)
+    error = refused(kafka, behind, "run-2")
+    accept_in_memory(error, kafka)
+    app(kafka, behind).run("run-2")
+    assert counts(kafka) == dict.fromkeys(KEYS, 1)
+    accept_in_memory(TopologyError("", fix=other_way(error)), kafka)
+    app(kafka, behind).run("run-3")
+    assert counts(kafka) == dict.fromkeys(KEYS, 2)
+
+
+def test_state_is_not_left_in_other_tasks_when_another_topic_feeds_it(kafka: InMemoryKafka) -> None:
+    publish(kafka, "left")
+    publish(kafka, "right", as_python=True, keys="abc")
+    app(kafka, in_place).run("run-1")
+    error = refused(kafka, of_another, "run-2")
+    assert "those of right are, which feeds it now" in error.cause
+    assert f"(or nothing in place of --internal-topics {CHANGELOG}: everything is" in error.fix
+    accept_in_memory(TopologyError("", fix=other_way(error)), kafka)
+    app(kafka, of_another).run("run-2")
+    assert counts(kafka) == dict.fromkeys(KEYS, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(in_place, behind), (behind, in_place), (in_place, of_another)]
+)
+def test_state_goes_on_where_keys_are_placed_alike(
+    kafka: InMemoryKafka, before: Define, after: Define
+) -> None:
+    publish(kafka, "left")
+    app(kafka, before).run("run-1")
+    publish(kafka, "left")
+    publish(kafka, "right")
+    app(kafka, after).run("run-2")
+    assert counts(kafka) == dict.fromkeys(KEYS, 2)
