@@ -11,8 +11,8 @@ chance. Of any other only the keys that are seen on both sides say something. Mo
 elsewhere is refused: a few may have been placed by hand.
 
 It is looked at where it matters first: when state begins, while little was read of a topic, and when state is
-to go on with topics that did not feed it. Topics that have grown, and a partition grouper of the user's, have
-checks of their own.
+to go on with topics that did not feed it. What ``initial.partitions`` names is not looked into. Topics that
+have grown, and a partition grouper of the user's, have checks of their own.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def refuse_keys_apart(
             most = max(1, PARTITIONS // len(topics))
             placed: list[_Placed] = []
             for topic in topics:
-                asked = () if topic in plan.repartition_topics else first_partitions(topic, count, most)
+                known = topic in plan.repartition_topics or topic in session.settings.first_counts
+                asked = () if known else first_partitions(topic, count, most)
                 spans = whole(session, asked) if fed_anew else to_read(session, asked, interval_ms)
                 keys = EntryKeys(suffix=sub.key_suffixes.get(topic, 0))
                 seen = tuple(seen_keys(session, spans, partial(_placing, keys)))
@@ -179,7 +180,8 @@ def _refuse_topics(plan: TopologyPlan, placed: list[_Placed]) -> None:
                 f"{other.topic}, which are placed in different ways: that of {key} would be in partition "
                 f"{place} of {one.topic}, and equal keys do not meet",
                 fix=f"read {others} through repartition({one.count}), a table by "
-                f"builder.stream(topic).repartition({one.count}).to_table()",
+                f"builder.stream(topic).repartition({one.count}).to_table(); if keys are to lie as they do, "
+                f"initial.partitions={other.topic}={one.count} lets them",
             )
 
 

@@ -134,6 +134,17 @@ def test_table_that_python_wrote_is_refused_beside_a_rekeyed_stream_and_meets_it
     assert joined(kafka) == PAIRS
 
 
+def test_keys_may_lie_as_they_do_if_the_setting_says_so(kafka: InMemoryKafka) -> None:
+    publish(kafka, "right", as_python=True)
+    publish(kafka, "left")
+    given = f"initial.partitions=right={PARTITIONS}"
+    assert f"if keys are to lie as they do, {given} lets them" in refused(kafka, with_table, "run-1").fix
+    told = app(kafka, with_table)
+    told.settings = dict([given.split("=", 1)])
+    told.run("run-1")
+    assert joined(kafka) < PAIRS
+
+
 @pytest.mark.parametrize("define", [by_windows, of_tables, by_foreign_key, merged])
 def test_topic_that_python_wrote_is_refused_wherever_keys_meet(kafka: InMemoryKafka, define: Define) -> None:
     publish(kafka, "right", as_python=True)
