@@ -296,6 +296,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param entry_keys: changelog topic -> form of the keys of its entries.
     :param key_suffixes: source topic -> number of bytes at the end of its keys that do not decide their
         partition; absent if all bytes do.
+    :param json_keys: source topics whose keys are JSON, sorted: equal ones may differ in their bytes.
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
     :param made_of: store -> what it is made of; not of stores whose records wait for a later call.
@@ -315,6 +316,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     store_serdes: dict[str, str] = {}
     entry_keys: dict[str, EntryKeys] = {}
     key_suffixes: dict[str, int] = {}
+    json_keys: tuple[str, ...] = ()
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
     made_of: dict[str, MadeOf] = {}
@@ -382,6 +384,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
                         group for group in (replaced(g, matches) for g in sub.copartitioned) if len(group) > 1
                     ),
                     keyed_together=tuple(replaced(group, matches) for group in sub.keyed_together),
+                    json_keys=replaced(sub.json_keys, matches),
                     key_suffixes={
                         name: size
                         for topic, size in sub.key_suffixes.items()

@@ -73,6 +73,17 @@ def key_suffixes(sub: Subtopology) -> dict[str, int]:
     }
 
 
+def json_keys(sub: Subtopology) -> tuple[str, ...]:
+    """Return the logical topics of the sources whose keys are JSON."""
+    sources = (node for node in sub.nodes if isinstance(node, SourceNode))
+    return tuple(
+        topic
+        for node in sources
+        for topic in node.topics
+        if _PARAMETERS.split(node.key_serde.id, maxsplit=1)[0] == "json"
+    )
+
+
 def _without_windows(serde: Serde) -> tuple[str, int]:
     """Return the format of the key in a windowed one, and how many bytes the window takes."""
     name, behind = serde.id, 0

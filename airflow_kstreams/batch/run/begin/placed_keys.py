@@ -8,7 +8,8 @@ its partner nor its state, and nothing fails.
 Rule: what meets in a store is compared by the keys that lie first in each partition. Where repartition topics
 put a key is known, and so it is of a topic, or a changelog, all of whose keys lie there and hardly would by
 chance. Of any other only the keys that are seen on both sides say something. More than a quarter of them
-elsewhere is refused: a few may have been placed by hand.
+elsewhere is refused: a few may have been placed by hand. Of keys in JSON, the engine's bytes decide: what
+another program wrote with blanks lies by its own.
 
 It is looked at where it matters first: when state begins, while little was read of a topic, and when state is
 to go on with topics that did not feed it. What ``initial.partitions`` names is not looked into. Topics that
@@ -38,12 +39,13 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.state_left import give_up
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.plan import EntryKeys, SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.plan import EntryKeys, SubtopologyPlan, TopologyPlan, json_decoder
 
 #: Records of a topic up to which each run looks at it again.
 _FEW = 1_000
 #: If all keys lie by the default partitioner with less probability than this, it is no chance.
 _CHANCE = 0.001
+_decode = json_decoder(object).decode
 #: One key in so many may lie elsewhere.
 _ASTRAY = 4
 
@@ -119,7 +121,8 @@ def refuse_keys_apart(
                 asked = () if known else first_partitions(topic, count, most)
                 spans = whole(session, asked) if fed_anew else to_read(session, asked, interval_ms)
                 keys = EntryKeys(suffix=sub.key_suffixes.get(topic, 0))
-                seen = tuple(seen_keys(session, spans, partial(_placing, keys)))
+                placing = _rewritten if topic in sub.json_keys else partial(_placing, keys)
+                seen = tuple(seen_keys(session, spans, placing))
                 placed.append(_Placed(topic=topic, count=count, seen=seen, ours=topic in plan.intermediates))
             _refuse_topics(plan, placed)
             for state in _states(session, plan, sub, before, together, count) if fed_anew else ():
@@ -166,6 +169,14 @@ def _placing(keys: EntryKeys, key: bytes) -> bytes | None:
         return keys.placing(key)
     except msgspec.MsgspecError:  # the store refuses it when it is restored
         return None
+
+
+def _rewritten(key: bytes) -> bytes:
+    """Return a key as the engine writes it: JSON may hold blanks and escapes that decide its partition."""
+    try:
+        return msgspec.json.encode(_decode(key))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # an error of its record
+        return key
 
 
 def _refuse_topics(plan: TopologyPlan, placed: list[_Placed]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -230,6 +232,32 @@ def test_stores_of_processors_have_keys_of_their_own(kafka: InMemoryKafka) -> No
     publish(kafka, "right", as_python=True)
     publish(kafka, "left")
     app(kafka, define).run("run-1")
+
+
+KEYS_IN_JSON = [[code, 2013] for code in KEYS]
+JSON = serdes.json()
+
+
+def in_json(builder: KStreamBuilder, *, behind: bool = False) -> None:
+    left = builder.stream("left", key_serde=JSON).select_key(lambda key, value: key)
+    right = builder.stream("right", key_serde=JSON)
+    table = (right.repartition(PARTITIONS) if behind else right).to_table()
+    left.join(table, pair).send_to("out")
+
+
+@pytest.mark.parametrize("separators", [None, (",", ":")])
+def test_keys_whose_json_is_written_otherwise_do_not_part_in_silence(
+    kafka: InMemoryKafka, separators: tuple[str, str] | None
+) -> None:
+    """Python's own module puts blanks between, which the engine does not."""
+    for topic in ("right", "left"):
+        kafka.clock.sleep(1)
+        for key in KEYS_IN_JSON:
+            kafka.append(topic, topic.encode(), json.dumps(key, separators=separators).encode())
+    if separators is None:
+        assert "read right through" in refused(kafka, in_json, "run-1").fix
+    app(kafka, partial(in_json, behind=separators is None)).run("run-1")
+    assert len(kafka.values("out")) == len(KEYS)
 
 
 # == state that earlier runs left
