@@ -188,7 +188,7 @@ def _attempts(history: RunHistory) -> Iterator[Table]:
                 time_text(each.begun_ms),
                 duration_text(each.ended_ms - each.begun_ms) if each.ended_ms else "",
                 "" if each.how is None else each.how.value,
-                str(each.trial),
+                "" if each.trial is None else str(each.trial),
                 each.owner,
                 "" if each.failure is None else each.failure.kind,
             )

@@ -52,6 +52,8 @@ MOST_TEXT, MOST_NAME = 1_000, 200
 #: Largest size of the JSON of a run's history in bytes, and of the record of those that have not finished.
 MOST_BYTES = 100_000
 _CUT = " ... (cut)"
+#: Orders from here on are times, in epoch milliseconds: no Airflow task is tried so often.
+_TIMES_FROM_MS = 1_000_000_000
 
 #: The part of a run that an attempt works on.
 Part = Literal["capture", "driver", "continuous", "finish"]
@@ -139,9 +141,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: tuple[StepTimes, ...] = ()
 
     @property
-    def trial(self) -> int:
-        """Its try number in Airflow; of a driver started by hand, the time of its start."""
-        return self.order[1]
+    def trial(self) -> int | None:
+        """Its try number in Airflow; None where none is known, and of a driver that a person started, whose
+        order is the time of its start.
+        """
+        number = self.order[1]
+        return number if 0 < number < _TIMES_FROM_MS else None
 
     @property
     def took_over(self) -> bool:

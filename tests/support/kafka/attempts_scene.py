@@ -25,15 +25,25 @@ def copying(source: str = "in") -> Topology:
     return builder.build()
 
 
+def copying_twice() -> Topology:
+    """Return a topology that copies a topic by a repartition topic: two subtopologies."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").repartition(1, name="again").send_to("out")
+    return builder.build()
+
+
 class AttemptsScene:
     """An application on Kafka in memory, with a record to read."""
 
-    def __init__(self) -> None:
+    def __init__(self, topology: Topology | None = None) -> None:
+        self.topology = topology or copying()
         self.kafka = InMemoryKafka()
         self.kafka.create_topic("in")
         self.kafka.create_topic("out")
         self.kafka.append("in", b"x", b"x")
-        self.app = Application(application_id=APP, topology=copying(), on=self.kafka, clock=self.kafka.clock)
+        self.app = Application(
+            application_id=APP, topology=self.topology, on=self.kafka, clock=self.kafka.clock
+        )
         self.settings = ApplicationSettings.parse(APP, {"autostop.at": "eol"})
 
     @property
@@ -56,7 +66,7 @@ class AttemptsScene:
 
     def begin(self, coordinator: Coordinator, number: int = 1, run_id: str = "r", **more: Any) -> Any:
         """Let a driver, or a capture without a lease, begin a run; return the slice."""
-        given = {"topology": copying(), "hold_lease": True, "dag_id": "", **more}
+        given = {"topology": self.topology, "hold_lease": True, "dag_id": "", **more}
         return coordinator.begin(
             run_id,
             given["topology"].plan(APP),

@@ -98,6 +98,11 @@ def test_details_of_a_finished_run_have_its_history_for_as_long_as_they_are_kept
     assert history.read().history("r") is None
 
 
+def test_attempt_has_no_try_when_a_person_started_its_driver() -> None:
+    assert attempt(3).trial == 3
+    assert [attempt(order=(0, number)).trial for number in (0, 1_795_964_381_750)] == [None, None]
+
+
 def test_first_and_last_attempts_stay_when_there_are_many() -> None:
     found = RunHistory(run_id="r")
     of_task = StepTimes("process", 1, 2, 0, "0_0")

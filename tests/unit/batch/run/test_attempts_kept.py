@@ -16,7 +16,7 @@ from airflow_kstreams.streams.errors import (
     RunSupersededError,
     TopologyError,
 )
-from tests.support.kafka.attempts_scene import AttemptsScene, copying
+from tests.support.kafka.attempts_scene import AttemptsScene, copying, copying_twice
 from tests.support.kafka.ledger_history import LEDGER
 
 pytestmark = pytest.mark.promise("failures-are-kept")
@@ -81,6 +81,16 @@ def test_steps_of_a_finished_run_are_those_of_run_subtopology_and_tasks(scene: A
     assert of_run == {"freeze", "fence", "finish"}
     assert of_tasks == {"fence", "restore", "process", "commit"}
     assert all(step.begun_ms <= step.ended_ms for step in last.steps)
+
+
+def test_steps_of_each_task_stand_once_when_each_subtopology_has_one() -> None:
+    scene = AttemptsScene(copying_twice())
+    scene.finish()
+    last = scene.history().last
+    assert last is not None
+    of_tasks = [(step.name, step.task) for step in last.steps if step.task]
+    assert {task for _, task in of_tasks} == {"0_0", "1_0"}
+    assert len(of_tasks) == len(set(of_tasks))
 
 
 def test_next_begin_notes_a_driver_that_ended_without_a_word(scene: AttemptsScene) -> None:
