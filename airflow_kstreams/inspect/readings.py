@@ -9,12 +9,13 @@ from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS, SeenLag, read_l
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, plan_next
 from airflow_kstreams.batch.inspect.applications import SeenApplications, read_applications
 from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic, SeenLetters
-from airflow_kstreams.batch.inspect.diagnosis import Diagnosis, read_diagnosis
+from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.doctor import Subject
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull, compare_runs, read_run
 from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.inspect.surroundings import Surroundings, examine
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -171,18 +172,20 @@ def doctor(
     *,
     settings: Mapping[str, object] | None = None,
 ) -> Diagnosis:
-    """Find what may go wrong in the cluster, the topics and the application's own state.
+    """Find what may go wrong in the cluster, the topics, the application's own state and what surrounds it.
 
     :param topology: the topology that the next run is to have.
     :param kafka: Kafka's address, or client settings, as for :func:`runs`.
     :param settings: settings of the application by dotted name, as its runs have them.
-    :raises KafkaClientError: the cluster cannot be reached, or does not let this user look at topics.
+    :raises KafkaClientError: no broker answers, or they refuse the login.
     """
     checked = ApplicationSettings.parse(application_id, settings)
     subject = Subject(
         plan=topology.plan(application_id), settings=checked, groups=_own_groups(topology, application_id)
     )
-    return read_diagnosis(_cluster(kafka, checked), subject)
+    config = {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
+    around = Surroundings(client_config=config if isinstance(config, Mapping) else None)
+    return examine(_cluster(kafka, checked), subject, around)
 
 
 def _own_groups(topology: Topology, application_id: str) -> AskGroups | None:

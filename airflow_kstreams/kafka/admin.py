@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
@@ -14,11 +14,16 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, IsolationLevel, KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -34,10 +39,11 @@ from airflow_kstreams.kafka.client_errors import (
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, RequestTime, await_connection, bootstrap_of
 from airflow_kstreams.kafka.events import ClientEvents
-from airflow_kstreams.kafka.group_description import members_of
+from airflow_kstreams.kafka.group_description import GroupAnswer, describe_group
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import (
+    Allowed,
     GroupMember,
     Isolation,
     TopicConfigs,
@@ -67,6 +73,16 @@ _LEADERLESS = frozenset(
     }
 )
 _MEMBERLESS = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+#: The narrowest question whose answer shows whether there are ACLs at all.
+_OWN_ACLS = AclBindingFilter(
+    ResourceType.BROKER,
+    "kafka-cluster",
+    ResourcePatternType.LITERAL,
+    None,  # type: ignore[arg-type]  # of every user
+    None,  # type: ignore[arg-type]  # from every host
+    AclOperation.ALL,
+    AclPermissionType.ALLOW,
+)
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _ISOLATION: Mapping[Isolation, Any] = {
@@ -148,14 +164,7 @@ class ClusterAdmin:
 
         :raises KafkaClientError: this user may not see them, or no broker answers.
         """
-        metadata = guarded(
-            "listing brokers",
-            self._bootstrap,
-            self._client().list_topics,
-            NO_SUCH_TOPIC,
-            timeout=self._time.left(),
-        )
-        broker = str(min(metadata.brokers))
+        broker = str(min(self._brokers()))
         answers = self._ask(
             "describing settings", "describe_configs", [ConfigResource(ConfigResource.Type.BROKER, broker)]
         )
@@ -164,6 +173,23 @@ class ClusterAdmin:
             future,
             f"describing the settings of broker {broker}",
             Permission(operation=Operation.DESCRIBE_CONFIGS, resource=Resource.CLUSTER),
+        )
+
+    def broker_addresses(self) -> dict[int, tuple[str, int]]:
+        """Return the address that each broker advertises on the listener that this client uses."""
+        return {each.id: (each.host, each.port) for each in self._brokers().values()}
+
+    def allowed(self, topics: Collection[str], groups: Collection[str]) -> Allowed | None:
+        """Return what this user may do; None if the brokers have no authorizer."""
+        if not self._has_authorizer():
+            return None
+        cluster = self._cluster().authorized_operations
+        request = TopicCollection(sorted(set(topics)))
+        asked = self._ask("describing", "describe_topics", request, include_authorized_operations=True)
+        return Allowed(
+            topics=_found({name: self._operations(future) for name, future in asked.items()}),
+            groups=_found({group: self._operations_on(group) for group in groups}),
+            cluster=None if cluster is None else _named(each.name for each in cluster),
         )
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
@@ -287,11 +313,7 @@ class ClusterAdmin:
         needs = Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name=group_id)
         while self._groups().get(group_id) not in (None, *_MEMBERLESS):
             try:
-                found: tuple[GroupMember, ...] = self._outcome(
-                    partial(members_of, group_id, self._config, seconds=self._time.left()),
-                    f"describing group {group_id}",
-                    needs=needs,
-                )
+                found = self._group(group_id, needs)
             except KafkaClientError as error:
                 # The group may have ended since it was listed, and the coordinator may be moving.
                 if time.monotonic() >= deadline:
@@ -300,7 +322,7 @@ class ClusterAdmin:
                     raise
                 time.sleep(_POLL_SECONDS)
             else:
-                return found
+                return tuple(found.members)
         return ()
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
@@ -313,9 +335,79 @@ class ClusterAdmin:
         """Drop the client. Closing twice is harmless."""
         self._admin = None
 
+    def _brokers(self) -> dict[int, Any]:
+        """Return what the first brokers that answer tell of all of them; the others need not be reached."""
+        metadata = guarded(
+            "listing brokers",
+            self._bootstrap,
+            self._client().list_topics,
+            NO_SUCH_TOPIC,
+            timeout=self._time.left(),
+        )
+        found: dict[int, Any] = metadata.brokers
+        return found
+
+    def _cluster(self) -> Any:
+        client = self._client()  # held until the client has answered
+        future: Future[Any] = guarded(
+            "describing the cluster",
+            self._bootstrap,
+            client.describe_cluster,
+            include_authorized_operations=True,
+            request_timeout=self._time.left(),
+        )
+        return self._result(future, "describing the cluster")
+
+    def _has_authorizer(self) -> bool:
+        """Return False if the brokers say that they keep no ACLs."""
+        client = self._client()  # held until the client has answered
+        future: Future[Any] = guarded(
+            "listing ACLs",
+            self._bootstrap,
+            client.describe_acls,
+            _OWN_ACLS,
+            request_timeout=self._time.left(),
+        )
+        try:
+            self._result(future, "listing ACLs")
+        except KafkaClientError as error:
+            if error.is_retriable:
+                raise
+            # A user may do without seeing the ACLs themselves.
+            return error.code != "SECURITY_DISABLED"
+        return True
+
+    def _operations(self, future: Future[Any]) -> frozenset[Operation] | None:
+        """Return the operations of a topic; None if it does not exist."""
+        try:
+            found = self._result(
+                future, "describing a topic's operations", absent=KafkaError.UNKNOWN_TOPIC_OR_PART
+            )
+        except KafkaClientError as error:
+            if error.code != "TOPIC_AUTHORIZATION_FAILED":
+                raise
+            return frozenset()
+        return None if found is None else _named(each.name for each in found.authorized_operations or ())
+
+    def _operations_on(self, group_id: str) -> frozenset[Operation] | None:
+        """Return the operations on a group; None if it does not exist."""
+        try:
+            return _named(self._group(group_id).operations)
+        except KafkaClientError as error:
+            if error.code == "GROUP_ID_NOT_FOUND":
+                return None
+            if error.code != "GROUP_AUTHORIZATION_FAILED":
+                raise
+            return frozenset()
+
     def _settings(self, future: Future[Any], what: str, needs: Permission) -> dict[str, str]:
         entries = self._result(future, what, needs=needs)
         return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+
+    def _group(self, group_id: str, needs: Permission | None = None) -> GroupAnswer:
+        ask = partial(describe_group, group_id, self._config, seconds=self._time.left())
+        found: GroupAnswer = self._outcome(ask, f"describing group {group_id}", needs=needs)
+        return found
 
     def _groups(self) -> dict[str, ConsumerGroupState]:
         """Return the state of every group that this user may see."""
@@ -518,6 +610,16 @@ def _before_3_6(topic: TopicSpec) -> dict[str, str]:
     limits = [topic.configs[name] for name in sorted(_SIDES & topic.configs.keys())]
     kept = {name: value for name, value in topic.configs.items() if name not in _SIDES}
     return {**kept, _BOTH_SIDES: min(limits, key=int)} if limits else kept
+
+
+def _found(operations: Mapping[str, frozenset[Operation] | None]) -> dict[str, frozenset[Operation]]:
+    return {name: each for name, each in operations.items() if each is not None}
+
+
+def _named(names: Iterable[str]) -> frozenset[Operation]:
+    """Return operations by the client's names, e.g. ``DESCRIBE_CONFIGS``; others are left out."""
+    spelt = {name.title().replace("_", "") for name in names}
+    return frozenset(each for each in Operation if each.value in spelt)
 
 
 def _on_topic(operation: Operation, name: str) -> Permission:

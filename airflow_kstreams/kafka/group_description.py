@@ -1,4 +1,4 @@
-"""Asks for the members of a consumer group in a process of its own.
+"""Asks for the description of a consumer group in a process of its own.
 
 librdkafka frees memory twice when a request of an admin client to a group's coordinator is given up or cannot
 be sent (confluentinc/librdkafka issue 4605 and pull request 5397, both open with 2.16): the process dies by
@@ -30,16 +30,24 @@ _MARGIN_SECONDS = 10.0
 _CHILD = "airflow_kstreams.kafka.group_description"
 
 
-class _GroupAnswer(msgspec.Struct):
+class GroupAnswer(msgspec.Struct):
+    """The coordinator's answer.
+
+    :param members: the members of the group.
+    :param operations: what the user may do with the group, by the client's names.
+    :param error: number, text and whether a retry may help.
+    """
+
     members: list[GroupMember] = []
+    operations: list[str] = []
     error: tuple[int, str, bool] | None = None
 
 
-_ANSWERS = msgpack_decoder(_GroupAnswer)
+_ANSWERS = msgpack_decoder(GroupAnswer)
 
 
-def members_of(group_id: str, client_config: Mapping[str, str], *, seconds: float) -> tuple[GroupMember, ...]:
-    """Return the members of a consumer group, as its coordinator tells them.
+def describe_group(group_id: str, client_config: Mapping[str, str], *, seconds: float) -> GroupAnswer:
+    """Return a consumer group's description, as its coordinator gives it.
 
     :param client_config: checked client settings.
     :param seconds: time limit of the request.
@@ -55,16 +63,18 @@ def members_of(group_id: str, client_config: Mapping[str, str], *, seconds: floa
             raise _error(KafkaError._FAIL, f"the process that asked {ended}") from None
     if answer.error is not None:
         raise _error(*answer.error)
-    return tuple(answer.members)
+    return answer
 
 
 def _error(code: int, text: str, retriable: bool = True) -> KafkaException:
     return KafkaException(KafkaError(code, text, retriable=retriable))
 
 
-def _answer(group_id: str, client_config: Mapping[str, str], seconds: float) -> _GroupAnswer:
+def _answer(group_id: str, client_config: Mapping[str, str], seconds: float) -> GroupAnswer:
     client = AdminClient({**with_callback(client_config), "log_level": "0"})
-    (future,) = client.describe_consumer_groups([group_id], request_timeout=seconds).values()
+    (future,) = client.describe_consumer_groups(
+        [group_id], include_authorized_operations=True, request_timeout=seconds
+    ).values()
     found: list[Any] = []
     failed = attempt(lambda: found.append(future.result()))
     if failed is None:
@@ -72,11 +82,13 @@ def _answer(group_id: str, client_config: Mapping[str, str], seconds: float) -> 
             GroupMember(member_id=one.member_id, client_id=one.client_id, host=one.host)
             for one in found[0].members
         ]
-        return _GroupAnswer(members=members)
+        return GroupAnswer(
+            members=members, operations=[each.name for each in found[0].authorized_operations or ()]
+        )
     error = kafka_error_of(failed)
     if error is None:
         raise failed
-    return _GroupAnswer(error=(error.code(), error.str(), error.retriable()))
+    return GroupAnswer(error=(error.code(), error.str(), error.retriable()))
 
 
 if __name__ == "__main__":

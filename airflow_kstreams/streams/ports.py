@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.naming.permissions import Operation
 
 #: Isolation of a reader: it gets every record, or only those of committed transactions.
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -109,6 +110,20 @@ class TopicConfigs(NamedTuple):
     refused: Mapping[str, KafkaClientError]
 
 
+class Allowed(NamedTuple):
+    """The operations that a user may make, as far as brokers tell the user.
+
+    :param topics: topic -> its operations, none for one that the user may not describe; topics that do not
+        exist are absent.
+    :param groups: consumer group -> its operations, likewise.
+    :param cluster: operations on the cluster; None if the user may not see them.
+    """
+
+    topics: Mapping[str, frozenset[Operation]]
+    groups: Mapping[str, frozenset[Operation]]
+    cluster: frozenset[Operation] | None
+
+
 class TopicLimits(NamedTuple):
     """Limits of the records that a topic takes.
 
@@ -199,6 +214,21 @@ class AdminPort(Protocol):
         """Return the effective settings of one broker, by Kafka's names.
 
         :raises KafkaClientError: among others, this user may not see them.
+        """
+        ...
+
+    def broker_addresses(self) -> dict[int, tuple[str, int]]:
+        """Return where clients find each broker: id -> host and port, as it advertises them on the listener
+        that this client uses. A cluster without a network has none.
+        """
+        ...
+
+    def allowed(self, topics: Collection[str], groups: Collection[str]) -> Allowed | None:
+        """Return what this user may do; None if the brokers have no authorizer, so that every user may do
+        everything.
+
+        :param topics: the topics to ask for.
+        :param groups: the consumer groups to ask for.
         """
         ...
 

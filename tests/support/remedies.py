@@ -238,7 +238,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
-    from airflow_kstreams.batch.inspect.doctor.findings import Finding
+    from airflow_kstreams.batch.inspect.doctor import Finding
     from airflow_kstreams.batch.protocol.logs.data_loss import Loss
     from airflow_kstreams.kafka.configuration.weak_settings import Weakness
     from airflow_kstreams.kafka.listener import ListenerFinding

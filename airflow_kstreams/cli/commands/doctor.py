@@ -1,15 +1,16 @@
-"""Defines ``airflow-kstreams doctor``: finds what may break the product's promise, before it does. It only
-reads.
+"""Defines ``airflow-kstreams doctor``: finds what may break the product's promise, from this machine to the
+executors, before it does. It only reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from airflow_kstreams.cli.least_acls import Purpose, needed_lines
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
@@ -26,9 +27,16 @@ from airflow_kstreams.cli.shared_options import (
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.doctor import Finding
+    from airflow_kstreams.streams.naming.permissions import Permission
+    from airflow_kstreams.streams.plan import TopologyPlan
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
 _HOUR_MS = 3_600_000
+#: Time for all looks together, and with Spark, whose own start takes most of it.
+_SECONDS, _SPARK_SECONDS = 10.0, 120.0
 _MAX_BYTES = "message.max.bytes"
+#: Part of the time for all looks in which the cluster must answer, so that the others tell of their own.
+_OF_CLUSTER = 0.8
 FOUND_ERRORS = 1
 
 
@@ -48,22 +56,46 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
         bool,
         typer.Option("--first-run", help="No run has begun yet: an unknown application is no error."),
     ] = False,
+    purposes: Annotated[
+        list[Purpose] | None,
+        typer.Option(
+            "--for", help="Work of this user whose permissions count; repeatable. Runs unless given."
+        ),
+    ] = None,
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark", help="Run one tiny job on Spark (MASTER, SPARK_REMOTE): what executors have."
+        ),
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help=f"Time for all looks; {_SECONDS:g}, with --spark {_SPARK_SECONDS:g}.",
+        ),
+    ] = None,
     function: FunctionName = "topology",
     as_json: AsJson = False,
 ) -> None:
-    """Find what may go wrong in the cluster, the topics and the application's own state.
+    """Find what may go wrong in the cluster, the topics, the application's state, and what surrounds it.
 
-    Nothing is written to Kafka. The exit code is 1 if an error was found.
+    It looks at all side by side, and says what it did not see. Nothing is written to Kafka. The exit code is
+    1 if an error was found.
     """
-    from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
+    from airflow_kstreams.batch.inspect.doctor import Subject
     from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES
+    from airflow_kstreams.inspect.surroundings import Surroundings, examine
 
     settings = application_settings(application_id, setting)
     topology = load_topology(application, function)
-    cluster = connection.cluster(settings)
+    seconds = timeout or (_SPARK_SECONDS if spark else _SECONDS)
+    look_ms = round(seconds * 1000 * _OF_CLUSTER)
+    cluster = connection.cluster(settings.of_look(look_ms), look_ms=look_ms)
     config = connection.client_config()
     plan = topology.plan(application_id)
-    findings = diagnose(
+    found = examine(
         cluster,
         Subject(
             plan=plan,
@@ -71,49 +103,26 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
             groups=partial(topology.partition_groups, application_id) if plan.partition_grouper else None,
             gap_ms=None if gap_hours is None else round(gap_hours * _HOUR_MS),
             producer_max_bytes=int(str(config.get(_MAX_BYTES, CLIENT_MAX_BYTES))),
+            needs=partial(_needed, purposes or [Purpose.RUN]),
             first_run=first_run,
         ),
+        Surroundings(client_config=config, seconds=seconds, spark=spark),
     )
-    findings += _of_client_settings(config)
-    findings += _of_releases()
     if as_json:
         from airflow_kstreams.cli.documents.doctor_document import DoctorDocument
         from airflow_kstreams.cli.json_output import print_json
 
-        print_json(DoctorDocument(application_id=application_id, findings=findings))
+        print_json(DoctorDocument(application_id=application_id, findings=found.findings))
     else:
-        _show(findings)
-    if any(finding.level is Level.ERROR for finding in findings):
+        _show(found.findings)
+    if found.errors:
         raise typer.Exit(FOUND_ERRORS)
 
 
-def _of_client_settings(config: Mapping[str, object]) -> Iterator[Finding]:
-    from airflow_kstreams.batch.inspect.doctor.findings import ok, warning
-    from airflow_kstreams.kafka.configuration.weak_settings import weaknesses
-
-    check, found = "client settings", list(weaknesses(config))
-    yield from (warning(check, weakness.text, weakness.fix) for weakness in found)
-    if not found:
-        yield ok(check, "servers are verified, and credentials travel by TLS, where they leave this machine")
-
-
-def _of_releases() -> Iterator[Finding]:
-    from airflow_kstreams.batch.inspect.doctor.findings import error, ok, warning
-    from airflow_kstreams.launch.installation import installed, mixed_pyspark
-
-    check, found = "releases", list(installed())
-    beyond = [part for part in found if not part.is_proven]
-    for part in beyond:
-        yield warning(
-            check,
-            f"{part.name} {part.version} is installed, and this package is proven with {part.proven}",
-            f"install a release of {part.name} between those of a line in docs/installing.md, together with "
-            "the others of that line",
-        )
-    if (mixed := mixed_pyspark()) is not None:
-        yield error(check, mixed.cause, mixed.fix)
-    elif not beyond:
-        yield ok(check, ", ".join(f"{part.name} {part.version}" for part in found))
+def _needed(
+    purposes: Sequence[Purpose], plan: TopologyPlan, settings: ApplicationSettings
+) -> tuple[Permission, ...]:
+    return tuple(line.permission for line in needed_lines(plan, settings, purposes))
 
 
 def _show(findings: Sequence[Finding]) -> None:
@@ -124,5 +133,5 @@ def _show(findings: Sequence[Finding]) -> None:
     show([Table(title="What was looked at", columns=("", "check", "found"), rows=rows)])
     for finding in findings:
         if finding.fix:
-            say(f"{finding.level.value}, {finding.check}: what to do: {finding.fix}")
+            say(f"{finding.level.value}, {finding.check} ({finding.code}): what to do: {finding.fix}")
             say("")

@@ -13,7 +13,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What doctor found.
 
     :param application_id: the application.
-    :param findings: the result of each check.
+    :param findings: the result of each check: level, check, code, text and fix.
     """
 
     application_id: str

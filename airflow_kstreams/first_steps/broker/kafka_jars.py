@@ -8,7 +8,6 @@ package, and they are looked at again before each start. A fetch that was cut sh
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from airflow_kstreams.first_steps.broker.jar_sums import refusals
+from airflow_kstreams.launch.java import find_java
 from airflow_kstreams.streams.errors import ConfigError, require
 
 #: Names a folder of Kafka's jars that is there already, such as ``libs`` of a Kafka that was unpacked.
@@ -172,16 +172,15 @@ def working_java(environment: Mapping[str, str]) -> str:
 
     :raises ConfigError: there is none, or it is older than 17.
     """
-    home = environment.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
-    said = "" if java is None else _version_said(java)
-    version = said.partition('version "')[2].partition('"')[0]
-    if not version:
-        found = f"{java} does not run" if java else "it is neither in JAVA_HOME nor in the PATH"
+    java = find_java(environment)
+    if java is None or not java.version:
+        found = f"{java.path} does not run" if java else "it is neither in JAVA_HOME nor in the PATH"
         raise ConfigError(f"Java was not found: {found}", fix=_JAVA)
-    if int(version.removeprefix("1.").partition(".")[0].partition("-")[0]) < _OLDEST_JAVA:
-        raise ConfigError(f"{java} is Java {version}, and Kafka's broker needs {_OLDEST_JAVA}", fix=_JAVA)
-    return str(java)
+    if java.feature < _OLDEST_JAVA:
+        raise ConfigError(
+            f"{java.path} is Java {java.version}, and Kafka's broker needs {_OLDEST_JAVA}", fix=_JAVA
+        )
+    return java.path
 
 
 _OLDEST_JAVA = 17
@@ -189,13 +188,3 @@ _JAVA = (
     "install a Java of 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; Fedora, RHEL: "
     "dnf install java-17-openjdk-headless), or let JAVA_HOME name one"
 )
-
-
-def _version_said(java: str) -> str:
-    try:
-        ended = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, check=False, env=os.environ
-        )
-    except OSError:
-        return ""
-    return ended.stderr

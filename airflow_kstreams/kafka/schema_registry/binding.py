@@ -389,27 +389,37 @@ def client_of(url: str) -> SchemaRegistryClient:
     :param url: the registry that the topology names, "" for the one that the settings name.
     :raises ConfigError: no registry is named, the client refuses a setting, or it is not installed.
     """
-    try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-    except ImportError as error:
-        raise missing_library(error) from None
     with _lock:
         config = client_config(url, _settings)
         key = tuple(sorted(config.items()))
         if key not in _clients:
-            try:
-                client = SchemaRegistryClient.new_client(config)
-            except Exception as error:  # any error of the client, OpenSSL or the file system
-                raise ConfigError(
-                    f"the schema registry's client refuses its settings: {type(error).__name__}: "
-                    f"{without_secrets(str(error), _settings)}",
-                    fix="correct the client settings that start with schema.registry.",
-                ) from None
+            client = make_client(config)
             # Its context manager calls this, too.
             client.close = _stay_open  # type: ignore[method-assign]
-            bound_answers(client)
             _clients[key] = client
         return _clients[key]
+
+
+def make_client(config: Mapping[str, object]) -> SchemaRegistryClient:
+    """Return a client of its own, without contacting the registry.
+
+    :param config: what :func:`~airflow_kstreams.kafka.configuration.registry_settings.client_config` returns.
+    :raises ConfigError: the client refuses a setting, or is not installed.
+    """
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        raise missing_library(error) from None
+    try:
+        client = SchemaRegistryClient.new_client({**config})
+    except Exception as error:  # any error of the client, OpenSSL or the file system
+        raise ConfigError(
+            f"the schema registry's client refuses its settings: {type(error).__name__}: "
+            f"{without_secrets(str(error), config)}",
+            fix="correct the client settings that start with schema.registry.",
+        ) from None
+    bound_answers(client)
+    return client
 
 
 def _stay_open() -> None:

@@ -99,15 +99,7 @@ class SparkHosts:
         :raises SparkSessionError: Spark did not start.
         """
         if self._opened is None:
-            try:
-                self._opened = open_session(self._name, self._master)
-            except KStreamsError:
-                raise
-            except Exception as error:  # any error of Spark, its launcher or py4j
-                raise SparkSessionError(
-                    f"Spark did not start for {self._name!r}: {first_line(error)}",
-                    fix="read Spark's own message in the driver's log, mend its settings, then retry the run",
-                ) from error
+            self._opened = started(self._name, self._master)
             log.info("Spark session ready")
             self.client = self._shipped.enter_context(shipped_settings(self._opened, self.client.path))
 
@@ -163,6 +155,23 @@ class SparkHosts:
             with self._changed:
                 self._launched -= 1
                 self._changed.notify_all()
+
+
+def started(name: str, master: str | None = None) -> SparkSession:
+    """Open a session, see :func:`~airflow_kstreams.spark.driver.spark_session.open_session`.
+
+    :raises ConfigError: Spark is configured in a way that breaks the task protocol.
+    :raises SparkSessionError: Spark did not start.
+    """
+    try:
+        return open_session(name, master)
+    except KStreamsError:
+        raise
+    except Exception as error:  # any error of Spark, its launcher or py4j
+        raise SparkSessionError(
+            f"Spark did not start for {name!r}: {first_line(error)}",
+            fix="read Spark's own message in the driver's log, mend its settings, then retry the run",
+        ) from error
 
 
 def failure_of(error: Exception, run_id: str, hosted: Sequence[Sequence[str]] = ()) -> KStreamsError:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import (
+    Allowed,
     GroupMember,
     Isolation,
     TopicConfigs,
@@ -71,6 +72,15 @@ class InMemoryAdmin:
         self._broker.catch_up()
         limit = str(self._broker.max_transaction_timeout_ms)
         return {**_BROKER, "transaction.max.timeout.ms": limit, **self._broker.configs}
+
+    def broker_addresses(self) -> dict[int, tuple[str, int]]:
+        """Return no addresses: there is no network."""
+        return {}
+
+    def allowed(self, topics: Collection[str], groups: Collection[str]) -> Allowed | None:
+        """Return None: there is no authorizer."""
+        self._broker.catch_up()
+        return None
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
         """Create topics; existing ones are left alone."""

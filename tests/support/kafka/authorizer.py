@@ -7,7 +7,7 @@ may not describe a topic or group does not see it in a listing. The contract of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from airflow_kstreams.streams.naming.permissions import (
     Resource,
     transactional_permission,
 )
-from airflow_kstreams.streams.ports import ClusterPort, TopicConfigs, TopicPartition, TopicSpec
+from airflow_kstreams.streams.ports import Allowed, ClusterPort, TopicConfigs, TopicPartition, TopicSpec
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 
 USER = "User:carol"
@@ -72,7 +72,7 @@ class Authorizer:
             for topic in _topics(arguments[0]):
                 self._require(_ON_TOPICS[name], Resource.TOPIC, topic, name)
         elif name.startswith("admin."):
-            return self._looked_up(name, effect, arguments)
+            return self._looked_up(name, client, effect, arguments)
         elif name.startswith("reader."):
             self._read(name, client, arguments)
         elif name.startswith("writer."):
@@ -84,8 +84,12 @@ class Authorizer:
             self._writers[id(made)] = made, arguments[0]
         return made
 
-    def _looked_up(self, name: str, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+    def _looked_up(
+        self, name: str, client: Any, effect: Callable[[], Any], arguments: tuple[Any, ...]
+    ) -> Any:
         """Make a call that shows what the user may see."""
+        if name == "admin.allowed":
+            return self._allowed(client.topic_names(), *arguments)
         if name == "admin.topic_names":
             return {topic for topic in effect() if self._shown(Resource.TOPIC, topic)}
         if name == "admin.group_ids":
@@ -107,6 +111,20 @@ class Authorizer:
                 for topic, may in seen.items()
                 if not may
             },
+        )
+
+    def _allowed(self, exist: set[str], topics: Collection[str], groups: Collection[str]) -> Allowed:
+        """What brokers tell: nothing of topics that do not exist, unless the user may not even ask."""
+
+        def on(resource: Resource, name: str) -> frozenset[Operation]:
+            return frozenset(each for each in Operation if self._allowing(each, resource, name))
+
+        cluster = on(Resource.CLUSTER, "")
+        asked = {topic: on(Resource.TOPIC, topic) for topic in topics}
+        return Allowed(
+            topics={topic: found for topic, found in asked.items() if topic in exist or not found},
+            groups={group: on(Resource.GROUP, group) for group in groups},
+            cluster=cluster if Operation.DESCRIBE in cluster else None,
         )
 
     def _read(self, name: str, client: object, arguments: tuple[Any, ...]) -> None:

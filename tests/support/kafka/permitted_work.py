@@ -398,7 +398,7 @@ def diagnose_all(scene: Scene) -> None:
         Subject(plan=scene.plan, settings=scene.application().checked),
         clock=scene.clock,
     )
-    refused = [each.text for each in found if each.check == "permissions"]
+    refused = [each.text for each in found if "cannot be looked at" in each.text]
     if refused:
         raise Unseen("; ".join(refused))
 

@@ -6,10 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.inspect.doctor import Finding
+from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
+from airflow_kstreams.batch.inspect.doctor import Subject
+from airflow_kstreams.batch.inspect.doctor.looks import side_by_side
+from airflow_kstreams.inspect.surroundings import Surroundings, examination
 from airflow_kstreams.launch import installation
 from tests.support.command_line import json_of
 from tests.unit.cli.test_app import FLIGHTS, invoke
+
+#: Looks that start no process and open no connection.
+LIGHT = ("client settings", "releases")
+
+
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command look at what surrounds an application, and at no cluster."""
+
+    def surroundings(_: object, subject: Subject, around: Surroundings) -> Diagnosis:
+        looks = [one for one in examination._looks(subject, around) if one.check in LIGHT]
+        found = side_by_side(looks, seconds=around.seconds)
+        return Diagnosis(application_id=subject.plan.application_id, findings=tuple(found))
+
+    monkeypatch.setattr("airflow_kstreams.inspect.surroundings.examine", surroundings)
+
 
 pytestmark = pytest.mark.promise("doctor-finds-settings")
 
@@ -41,17 +59,16 @@ def test_error_is_one_line_when_nobody_says_where_the_broker_is(
 def test_client_settings_are_findings_when_they_weaken_a_connection(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def no_other(*_: object) -> list[Finding]:
-        return []
-
-    monkeypatch.setattr("airflow_kstreams.batch.inspect.doctor.diagnose", no_other)
+    alone(monkeypatch)
     file = tmp_path / "client.properties"
     file.write_text(
         "bootstrap.servers=kafka:1\nsecurity.protocol=SSL\nenable.ssl.certificate.verification=false\n"
     )
     weak = invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file))
     assert weak.exit_code == 0
-    assert "warning, client settings: what to do: remove the setting" in " ".join(weak.stdout.split())
+    assert "warning, client settings (weak-client-setting): what to do: remove the setting" in " ".join(
+        weak.stdout.split()
+    )
     found = json_of(
         invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file), "--json"), "doctor"
     )
@@ -64,20 +81,17 @@ def test_client_settings_are_findings_when_they_weaken_a_connection(
     )
 
 
-@pytest.mark.remedy("doctor._of_releases")
+@pytest.mark.remedy("machine_checks.look_at_releases")
 def test_releases_are_findings_when_they_lie_outside_of_what_is_proven(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def no_other(*_: object) -> list[Finding]:
-        return []
-
     def here(**versions: str) -> list[tuple[str, str]]:
         monkeypatch.setattr(installation, "version_of", lambda name: versions.get(name.replace("-", "_")))
         told = invoke("doctor", FLIGHTS, "--application-id", "app", "--config-file", str(file), "--json")
         found = json_of(told, "doctor")["findings"]
         return [(one["level"], one["text"]) for one in found if one["check"] == "releases"]
 
-    monkeypatch.setattr("airflow_kstreams.batch.inspect.doctor.diagnose", no_other)
+    alone(monkeypatch)
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=kafka:1\n")
     ((level, text),) = here(pyspark="4.3.0")

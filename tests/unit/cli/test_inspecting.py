@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_kstreams import inspect
+from airflow_kstreams.inspect.surroundings import examination
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.command_line import json_error_of, json_of
@@ -241,7 +242,10 @@ def test_status_says_what_is_odd_though_green(kafka: InMemoryKafka, monkeypatch:
     assert [each["rule"] for each in found["suspicions"]] == ["fewer", "untaken"]
 
 
-def test_values_show_themselves_in_notebooks_as_the_commands_do(shop: Application) -> None:
+def test_values_show_themselves_in_notebooks_as_the_commands_do(
+    shop: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "_looks", lambda *_: [])  # they start processes
     assert isinstance(shop.on, InMemoryKafka)
     read = (
         inspect.runs("shop", shop.on),

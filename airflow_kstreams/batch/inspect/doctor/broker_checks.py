@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from airflow_kstreams.batch.inspect.doctor.findings import (
-    DoctorView,
-    Finding,
-    error,
-    not_permitted,
-    number,
-    ok,
-    warning,
-)
+from airflow_kstreams.batch.inspect.doctor.findings import DoctorView, number
+from airflow_kstreams.batch.inspect.doctor.looks import Finding, error, not_permitted, ok, warning
 from airflow_kstreams.batch.protocol.logs.log_read import MAX_TIMEOUT, refuse_unfit_timeouts
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.figures.time_texts import duration_text
@@ -39,6 +32,7 @@ def _features(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Finding]
     if _NO_TOPIC_ID in {topic.topic_id for topic in seen.topics.values()}:
         yield error(
             "broker features",
+            "no-topic-ids",
             "the broker knows no topic ids (Kafka 2.8 and later do), so a topic that is created again would "
             "not be noticed",
             "use Kafka 3.6 or later",
@@ -50,6 +44,7 @@ def _features(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Finding]
         found = f"{_VERIFIES}={verifies}" if verifies else f"no {_VERIFIES}: Kafka before 3.6"
         yield warning(
             "broker features",
+            "transactions-unverified",
             f"{found}; a delayed request can leave a transaction open for ever, behind which nothing is read",
             f"use Kafka 3.6 or later, with {_VERIFIES}=true",
         )
@@ -62,7 +57,7 @@ def _transactions(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Find
     try:
         refuse_unfit_timeouts(settings, seen.admin)
     except ConfigError as refused:
-        yield error("transaction timeouts", refused.cause, refused.fix)
+        yield error("transaction timeouts", "transaction-timeouts-unfit", refused.cause, refused.fix)
     else:
         yield ok(
             "transaction timeouts",
@@ -74,6 +69,7 @@ def _transactions(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Find
         if expiration_ms < max(_DAY_MS, 2 * settings.transaction_timeout_ms):
             yield warning(
                 "transactional ids",
+                "transactional-ids-forgotten",
                 f"the broker forgets who owns a transactional id after {duration_text(expiration_ms)}; a "
                 "process that was suspended for longer would not be fenced",
                 "raise transactional.id.expiration.ms in the brokers' configuration to a day or more",
@@ -93,6 +89,7 @@ def _offsets_retention(retention_ms: int, gap_ms: int) -> Finding:
     if retention_ms < 2 * gap_ms:
         return warning(
             "offsets retention",
+            "offsets-expire",
             f"{text}; between two runs the ledger takes their place, but an unfinished run that is resumed "
             "later than that is refused",
             "raise offsets.retention.minutes in the brokers' configuration to "

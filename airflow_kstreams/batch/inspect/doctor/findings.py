@@ -1,58 +1,76 @@
-"""Runs every check of an application, and defines the findings that make up the diagnosis.
+"""Makes every check of an application that a cluster can answer.
 
-The checks look at one subject, and at facts of the cluster that were read once for all of them.
+The checks look at one subject, and at facts of the cluster that were read once for all of them. They write
+nothing, and none needs another, so they may be made side by side.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.metadata_owner import refuse_others_metadata
+from airflow_kstreams.batch.inspect.doctor.looks import (
+    DoctorLook,
+    Finding,
+    Looking,
+    error,
+    in_turn,
+    not_permitted,
+    ok,
+)
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
+from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN, run_permissions
 from airflow_kstreams.batch.protocol.topics import internal_settings
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.source_topics import matched_plan
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.commands import set_topic_command
+from airflow_kstreams.streams.naming.permissions import Permission
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicDescription
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: ``message.max.bytes`` of the client library.
 CLIENT_MAX_BYTES = 1_000_000
 _FIRST_GAP_MS = 24 * 3_600_000
 _GAPS = 50
-#: The modules of this folder whose function ``check`` yields findings, in the order in which an operator
-#: would mend what they find.
-CHECKS = (
-    "broker_checks",
-    "topic_checks",
-    "growing_checks",
-    "run_checks",
-)
+#: The modules of this folder whose function ``check`` yields findings, and what each looks at, in the order
+#: in which an operator would mend what they find.
+CHECKS = {
+    "broker_checks": "settings of brokers",
+    "topic_checks": "settings of topics",
+    "retention_checks": "input retention",
+    "permission_checks": "permissions",
+    "clock_checks": "clocks",
+    "growing_checks": "growth",
+    "run_checks": "runs",
+}
 
 
-def diagnose(cluster: ClusterPort, subject: Subject, *, clock: Clock | None = None) -> list[Finding]:
+def diagnose(
+    cluster: ClusterPort, subject: Subject, *, clock: Clock | None = None, looking: Looking = in_turn
+) -> list[Finding]:
     """Make every check.
 
-    :raises KafkaClientError: the cluster cannot be reached, or does not let this user look at topics.
+    :param looking: makes the looks.
+    :raises KafkaClientError: the cluster cannot be reached, or does not let this user look at topics; as far
+        as ``looking`` raises it.
     """
-    group_id = subject.plan.application_id
-    with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=group_id)) as reader:
-        return list(_findings(cluster, admin, reader, subject, clock or SystemClock()))
+    with closing(cluster.admin()) as admin:
+        looks = partial(_looks, cluster, admin, subject, clock or SystemClock())
+        return looking(DoctorLook(check="topics and ledger", findings=looks))
 
 
-def _findings(
-    cluster: ClusterPort, admin: AdminPort, reader: ReaderPort, subject: Subject, clock: Clock
-) -> Iterator[Finding]:
+def _looks(
+    cluster: ClusterPort, admin: AdminPort, subject: Subject, clock: Clock
+) -> Iterator[Finding | DoctorLook]:
     plan = matched_plan(subject.plan, admin, subject.settings)
     subject = replace(subject, plan=plan)
     user_topics = {*plan.sources, *plan.outputs, *plan.globals}
@@ -66,71 +84,18 @@ def _findings(
         yield not_permitted("the brokers' own topics", refused)
     app = plan.application_id
     try:
-        ledger = read_ledger(cluster, app, admin=admin, reader=reader, wait_ms=0, clock=clock)
-        refuse_others_metadata(
-            cluster, ledger, app, topics=lambda: plan.sources, admin=admin, reader=reader, clock=clock
-        )
+        with closing(cluster.reader(group_id=app)) as reader:
+            ledger = read_ledger(cluster, app, admin=admin, reader=reader, wait_ms=0, clock=clock)
+            refuse_others_metadata(
+                cluster, ledger, app, topics=lambda: plan.sources, admin=admin, reader=reader, clock=clock
+            )
     except ConfigError as theirs:
         # No other check makes sense for an application whose ledger or metadata topic is another program's.
-        yield error("topics", theirs.cause, theirs.fix)
+        yield error("topics", "topic-of-another", theirs.cause, theirs.fix)
         return
     seen = DoctorView(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)
-    for name in CHECKS:
-        yield from import_module(f"{__package__}.{name}").check(seen)
-
-
-class Level(enum.Enum):
-    """The severity of a finding.
-
-    An error breaks the promise, or the next run; a warning may, some day; ``OK`` is a check that found
-    nothing wrong.
-    """
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The result of one check.
-
-    :param level: its severity: ok, warning or error.
-    :param check: name of the check.
-    :param text: the finding, and its consequence unless all is well.
-    :param fix: the remedy; empty when there is nothing to do.
-    """
-
-    level: Level
-    check: str
-    text: str
-    fix: str = ""
-
-
-def ok(check: str, text: str) -> Finding:
-    """Build the finding of a check that found all well."""
-    return Finding(level=Level.OK, check=check, text=text)
-
-
-def warning(check: str, text: str, fix: str) -> Finding:
-    """Build a finding that an operator should look at."""
-    return Finding(level=Level.WARNING, check=check, text=text, fix=fix)
-
-
-def error(check: str, text: str, fix: str) -> Finding:
-    """Build a finding that must be mended."""
-    return Finding(level=Level.ERROR, check=check, text=text, fix=fix)
-
-
-def not_permitted(what: str, refused: KafkaClientError) -> Finding:
-    """Build the finding of a check that this user may not make.
-
-    :param what: subject of the sentence "... cannot be looked at", e.g. "the broker's settings".
-    :raises KafkaClientError: the error is one that may be gone on the next try.
-    """
-    if refused.is_retriable:
-        raise refused
-    return warning("permissions", f"{what} cannot be looked at: {refused.cause}", refused.fix)
+    for module, check in CHECKS.items():
+        yield DoctorLook(check=check, findings=partial(import_module(f"{__package__}.{module}").check, seen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +105,7 @@ class Subject:
     :param groups: calls the topology's own partition grouper; None when it has none.
     :param gap_ms: longest time between two runs; None to take it from the ledger.
     :param producer_max_bytes: the client's ``message.max.bytes``.
+    :param needs: gives the permissions that this user needs; those of runs unless given.
     :param first_run: whether no run of the application has begun yet, so that its id may be unknown.
     """
 
@@ -149,6 +115,7 @@ class Subject:
     gap_ms: int | None = None
     producer_max_bytes: int = CLIENT_MAX_BYTES
     first_run: bool = False
+    needs: Callable[[TopologyPlan, ApplicationSettings], Sequence[Permission]] = run_permissions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,3 +168,8 @@ def set_topic(topic: str, **configs: str) -> str:
     :param configs: settings to change, with underscores for dots: ``retention_ms="1000"``.
     """
     return set_topic_command(topic, {name.replace("_", "."): value for name, value in configs.items()})
+
+
+def for_each(topics: Iterable[str], command: Callable[[str], str]) -> str:
+    """Return the command for each topic, to be executed one after the other."""
+    return "; then ".join(map(command, sorted(topics)))

@@ -23,14 +23,8 @@ from typing import NamedTuple
 
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions, blocked_text
-from airflow_kstreams.batch.inspect.doctor.findings import (
-    DoctorView,
-    Finding,
-    error,
-    not_permitted,
-    ok,
-    warning,
-)
+from airflow_kstreams.batch.inspect.doctor.findings import DoctorView
+from airflow_kstreams.batch.inspect.doctor.looks import Finding, error, not_permitted, ok, warning
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
@@ -129,6 +123,7 @@ def _judged_keys(topic: str, growth: GrownTopic, keys: Sequence[_Key]) -> Findin
     expected = ", ".join(map(str, sorted(allowed)))
     return error(
         "keys",
+        "keys-astray",
         f"{len(best.astray)} of the newest {len(keys)} keys of {topic} do not lie where growth over {counts} "
         f"puts them, e.g. that of {key.at}@{key.offset} ({best.kind}: {expected}): their state is another "
         "task's, and the run that reads them fails",
@@ -183,6 +178,7 @@ def _judged_blocked(
         return ok("blocked partitions", text)
     return warning(
         "blocked partitions",
+        "partitions-blocked",
         f"{text}; the last {_RUNS} runs have not come past that, and nothing of the gained partitions is "
         "processed until one does",
         "see under open transactions, and what autostop.at cuts the runs by: with interval_end what is dated "
@@ -228,6 +224,7 @@ def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
         oldest = min(stale, key=lambda each: each.told.stepped_ms)
         return warning(
             _CHECK,
+            "copies-stale",
             f"{text}; the copy of {oldest.changelog} has made no step for "
             f"{duration_text(now_ms - oldest.told.stepped_ms)}, half of "
             f"{_RETENTION} or more: deletions may be gone, and it begins anew",
@@ -240,6 +237,7 @@ def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
     if missing := [each for each in plan.sources if each.position is None and each.end]:
         return warning(
             _CHECK,
+            "nothing-copied",
             f"{text}; nothing is copied of {missing[0].changelog} yet, and the last {_RUNS} runs went on "
             "without the new ones",
             go_on,
@@ -248,12 +246,14 @@ def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
     if most.lag > limit:
         return warning(
             _CHECK,
+            "copies-behind",
             f"{text}; the copy of {most.changelog} is {most.lag} records behind, acceptable.recovery.lag is "
             f"{limit}, and the last {_RUNS} runs went on without the new ones",
             go_on,
         )
     return warning(
         _CHECK,
+        "expansion-waits",
         f"{text}; the last {_RUNS} runs went on without the new ones",
         "see the warnings of the last run, which say why, and under blocked partitions; or give it up: "
         f"{abort_command(app)}",

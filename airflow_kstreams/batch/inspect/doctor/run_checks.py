@@ -14,15 +14,8 @@ from airflow_kstreams.batch.evidence.moved_offsets import say_members
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours, known_topics, refuse_foreign
-from airflow_kstreams.batch.inspect.doctor.findings import (
-    DoctorView,
-    Finding,
-    Level,
-    error,
-    not_permitted,
-    ok,
-    warning,
-)
+from airflow_kstreams.batch.inspect.doctor.findings import DoctorView
+from airflow_kstreams.batch.inspect.doctor.looks import Finding, Level, error, not_permitted, ok, warning
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError, log_bounds, warnings_of
@@ -59,7 +52,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
         try:
             facts = read(metadata_wait_ms=1)
         except OpenTransactionError as hidden:
-            yield warning("metadata topic", hidden.cause, hidden.fix)
+            yield warning("metadata topic", "metadata-hidden", hidden.cause, hidden.fix)
             facts = read()
         yield from _known(seen, facts)
         yield from _state(facts, now_ms=seen.clock.now_ms())
@@ -85,6 +78,7 @@ def _known(seen: DoctorView, facts: RunFacts) -> Iterator[Finding]:
     else:
         yield error(
             "application",
+            "application-unknown",
             text,
             f"correct --application-id{ids_alike(app, topics)} or --bootstrap-server; before its first run "
             "say --first-run",
@@ -108,6 +102,7 @@ def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
         age = duration_text(max(0, now_ms - slice_.plan.begun_ms))
         yield warning(
             "slice",
+            "run-unfinished",
             f"run {slice_.run_id!r} began {age} ago and is not finished",
             "run it again: it goes on with the same stop offsets; the next run finishes it first in any case",
         )
@@ -124,7 +119,12 @@ def _members(seen: DoctorView) -> Iterator[Finding]:
         yield not_permitted(f"the members of consumer group {app}", refused)
         return
     if members:
-        yield warning("group members", say_members(members, app), "stop them, or give them another group.id")
+        yield warning(
+            "group members",
+            "group-has-members",
+            say_members(members, app),
+            "stop them, or give them another group.id",
+        )
     else:
         yield ok("group members", "none: no other program uses the consumer group")
 
@@ -136,7 +136,7 @@ def _foreign_topics(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> It
     try:
         refuse_foreign(neighbours, seen.plan, found, known_topics(facts))
     except TopologyError as refused:
-        yield error("topics", refused.cause, refused.fix)
+        yield error("topics", "topic-of-another", refused.cause, refused.fix)
 
 
 def _left_unread(seen: DoctorView, facts: RunFacts) -> Iterator[Finding]:
@@ -151,11 +151,16 @@ def _left_unread(seen: DoctorView, facts: RunFacts) -> Iterator[Finding]:
             refuse_unread(session, seen.plan, facts)
         except TopologyError as refused:
             found = error if facts.ledger.held_lease is None else warning
-            yield found(check, refused.cause, refused.fix)
+            yield found(check, "records-left-behind", refused.cause, refused.fix)
         else:
             yield ok(check, "each topic that holds unread ones is read by the topology")
         for text in dropped_inputs(session, seen.plan, facts):
-            yield warning("inputs", text, "let the code of before run once more if they are to be processed")
+            yield warning(
+                "inputs",
+                "input-dropped",
+                text,
+                "let the code of before run once more if they are to be processed",
+            )
 
 
 def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:
@@ -172,7 +177,7 @@ def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:
         if losses:
             raise data_loss(losses, seen.plan.application_id, run_id="")
     except DataLossError as loss:
-        return error("data loss", loss.cause, loss.fix)
+        return error("data loss", "data-lost", loss.cause, loss.fix)
     return ok(
         "data loss", "every position that is to be read is in its log, topics are those of the last run"
     )
@@ -242,7 +247,10 @@ def _open_transactions(seen: DoctorView) -> Iterator[Finding]:
     for text in warnings_of(seen.cluster, held, group_id=seen.plan.application_id, clock=seen.clock):
         what, _, remedy = text.partition(" (find the producer")
         yield warning(
-            "open transactions", what, f"nothing if it is young; else find the producer{remedy[:-1]}"
+            "open transactions",
+            "transaction-open",
+            what,
+            f"nothing if it is young; else find the producer{remedy[:-1]}",
         )
     if not held:
         yield ok("open transactions", f"none on {len(bounds)} partitions")

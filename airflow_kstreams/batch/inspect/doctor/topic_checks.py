@@ -11,15 +11,12 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.inspect.doctor.findings import (
     DoctorView,
-    Finding,
-    error,
+    for_each,
     names,
-    not_permitted,
     number,
-    ok,
     set_topic,
-    warning,
 )
+from airflow_kstreams.batch.inspect.doctor.looks import Finding, error, not_permitted, ok, warning
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topics import harmful, internal_settings
 from airflow_kstreams.batch.run.source_topics import check_topics
@@ -50,6 +47,7 @@ def _global_tables(seen: DoctorView) -> Iterator[Finding]:
     if deleting:
         yield warning(
             "global tables",
+            "table-records-deleted",
             f"records of {names(deleting)} are deleted when they are old or too many: entries leave the "
             "table without a deletion, and a run that needs them again fails",
             "; ".join(set_topic(topic, cleanup_policy="compact") for topic in deleting),
@@ -60,6 +58,7 @@ def _global_tables(seen: DoctorView) -> Iterator[Finding]:
         wanted_ms = 2 * max(longest_ms, 3_600_000)
         yield warning(
             "global tables",
+            "table-compacted-early",
             f"{_LAG} of {names(short)} is not longer than a run, which took up to "
             f"{duration_text(longest_ms)}: a task that is repeated could see another table than the first "
             "attempt",
@@ -145,7 +144,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
             recorded=seen.ledger.assignment,
         )
     except TopologyError as refused:
-        yield error("topics", refused.cause, refused.fix)
+        yield error("topics", "topics-unfit", refused.cause, refused.fix)
     else:
         yield ok("topics", "inputs and outputs exist, partition counts and groups fit")
     configs, unseen = _configs(seen)
@@ -153,7 +152,6 @@ def check(seen: DoctorView) -> Iterator[Finding]:
         yield not_permitted(f"the settings of {len(unseen)} topics", unseen[0])
     topics = Topics(seen=seen, configs=configs)
     yield from _replication(topics)
-    yield from _retention(topics)
     yield from _outputs(topics)
     yield from _internal(topics)
     yield from _global_tables(seen)
@@ -185,9 +183,10 @@ def _replication(topics: Topics) -> Iterator[Finding]:
     if unclean:
         yield error(
             "unclean leader election",
+            "unclean-election",
             f"{_UNCLEAN}=true on {names(unclean)}: a replica that lags may become the leader, and "
             "acknowledged records are gone without a trace",
-            _for_each(unclean, lambda topic: set_topic(topic, unclean_leader_election_enable="false")),
+            for_each(unclean, lambda topic: set_topic(topic, unclean_leader_election_enable="false")),
         )
     else:
         yield ok("unclean leader election", f"{_UNCLEAN}=false; topics: {len(topics.all)}")
@@ -195,6 +194,7 @@ def _replication(topics: Topics) -> Iterator[Finding]:
     if single:
         yield warning(
             "replication factor",
+            "one-replica",
             f"one replica only of {names(single)}: what its broker loses is lost",
             "give them three replicas (kafka-reassign-partitions.sh); new ones get as many as "
             "internal.replication.factor, or the brokers' default.replication.factor, says",
@@ -211,84 +211,29 @@ def _min_insync(topics: Topics, single: list[str]) -> Iterator[Finding]:
     if impossible:
         yield error(
             "min.insync.replicas",
+            "too-few-replicas",
             f"more than there are replicas of {names(impossible)}: nothing can be written",
-            _for_each(impossible, lambda topic: set_topic(topic, min_insync_replicas="1")),
+            for_each(impossible, lambda topic: set_topic(topic, min_insync_replicas="1")),
         )
     if one:
         yield warning(
             "min.insync.replicas",
+            "one-replica-enough",
             f"1 with several replicas of {names(one)}: a record counts as written while one broker has it",
-            _for_each(one, lambda topic: set_topic(topic, min_insync_replicas="2")),
+            for_each(one, lambda topic: set_topic(topic, min_insync_replicas="2")),
         )
     if every:
         yield warning(
             "min.insync.replicas",
+            "every-replica-needed",
             f"as many as there are replicas of {names(every)}: one broker that is down stops every run",
-            _for_each(
+            for_each(
                 every,
                 lambda topic: set_topic(topic, min_insync_replicas=str(topics.found[topic].replicas - 1)),
             ),
         )
     if not (impossible or one or every or single):
         yield ok("replication", f"replicas and min.insync.replicas fit; topics: {len(replicated)}")
-
-
-def _retention(topics: Topics) -> Iterator[Finding]:
-    """Check that inputs keep records until a run reads them."""
-    inputs, gap_ms = topics.seen.plan.inputs, topics.seen.gap_ms
-    watched = [t for t in (*inputs, *topics.intermediates) if t in topics.configs]
-    short: list[str] = []
-    for topic in watched:
-        kept_ms = number(topics.configs[topic], "retention.ms")
-        deletes = "delete" in topics.configs[topic].get("cleanup.policy", "delete")
-        age_ms = _age_ms(topics, topic)
-        needed_ms = gap_ms + max(gap_ms, age_ms)
-        if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < needed_ms:
-            short.append(topic)
-            level = error if kept_ms < max(gap_ms, age_ms) else warning
-            dated = f", the newest that were read last were dated {duration_text(age_ms)} before their run"
-            yield level(
-                "input retention",
-                f"{topic} keeps records for {duration_text(kept_ms)} after their own time (retention.ms), "
-                f"the longest gap between runs is {duration_text(gap_ms)}{dated if age_ms > gap_ms else ''}: "
-                "what is deleted before a run reads it is lost",
-                set_topic(topic, retention_ms=str(needed_ms)),
-            )
-    sized = [t for t in watched if (number(topics.configs[t], "retention.bytes") or _UNLIMITED) != _UNLIMITED]
-    if sized:
-        yield warning(
-            "input retention",
-            f"{names(sized)} delete by size (retention.bytes), however short the gap between runs",
-            _for_each(sized, lambda topic: set_topic(topic, retention_bytes="-1")),
-        )
-    compacted = [t for t in inputs if "compact" in topics.configs.get(t, {}).get("cleanup.policy", "")]
-    if compacted:
-        yield warning(
-            "input retention",
-            f"{names(compacted)} are compacted: of records with the same key between two runs only the "
-            "newest may be seen",
-            "nothing if they are tables; else "
-            + _for_each(compacted, lambda topic: set_topic(topic, cleanup_policy="delete")),
-        )
-    if watched and not (short or sized or compacted):
-        yield ok("input retention", f"records stay longer than two gaps between runs; topics: {len(watched)}")
-
-
-def _age_ms(topics: Topics, topic: str) -> int:
-    """Return the age of a topic's newest records when a run found new ones, in milliseconds; 0 where their
-    own times do not count, or no such run is known.
-    """
-    ledger = topics.seen.ledger
-    left = ledger.past.left.get(topic)
-    if left is None or topics.configs[topic].get("message.timestamp.type") == "LogAppendTime":
-        return 0
-    begun = [
-        run.begun_ms
-        for run in ledger.latest(_WATCHED_RUNS)
-        if any(read.topic == topic and read.start < read.stop for read in run.read)
-    ]
-    newest_ms = max((times.latest_ms for times in left.times), default=-1)
-    return max(0, max(begun) - newest_ms) if begun and newest_ms >= 0 else 0
 
 
 def _outputs(topics: Topics) -> Iterator[Finding]:
@@ -311,6 +256,7 @@ def _output(
     if largest is not None and largest < producer_max_bytes:
         yield warning(
             "message size",
+            "records-too-large",
             f"{topic} takes records up to {largest} bytes, the producer sends up to "
             f"{producer_max_bytes} (message.max.bytes): a larger one fails the run",
             set_topic(topic, max_message_bytes=str(producer_max_bytes)),
@@ -321,6 +267,7 @@ def _output(
     if before is not None and times.oldest_ms is not None and before < times.oldest_ms:
         yield error(
             "record times",
+            "old-records-refused",
             f"{topic} refuses records older than {duration_text(before)}, inputs hold some of "
             f"{duration_text(times.oldest_ms)} ago",
             set_topic(topic, message_timestamp_before_max_ms=str(2**63 - 1)),
@@ -329,6 +276,7 @@ def _output(
         level = error if after < times.ahead_ms else warning
         yield level(
             "record times",
+            "early-records-refused",
             f"{topic} refuses records dated more than {duration_text(after)} ahead"
             + (f", inputs hold some dated {duration_text(times.ahead_ms)} ahead" if times.ahead_ms else ""),
             set_topic(topic, message_timestamp_after_max_ms=str(2**63 - 1)),
@@ -343,6 +291,7 @@ def _output(
     ):
         yield warning(
             "record times",
+            "results-deleted",
             f"{topic} deletes records {duration_text(kept_ms)} after their own time, inputs hold some of "
             f"{duration_text(times.oldest_ms)} ago: their results are deleted as soon as they are written",
             set_topic(topic, retention_ms="-1"),
@@ -368,6 +317,7 @@ def _internal(topics: Topics) -> Iterator[Finding]:
             level = error if fatal else warning
             yield level(
                 "internal topics",
+                "internal-settings",
                 f"{topic} has {listed}"
                 + (": records or their times get lost, so no run begins" if fatal else ""),
                 set_topic_command(topic, differing),
@@ -375,8 +325,3 @@ def _internal(topics: Topics) -> Iterator[Finding]:
     present = [topic for topic in topics.internal if topic in topics.found]
     if present and not wrong:
         yield ok("internal topics", f"they are as the engine creates them; topics: {len(present)}")
-
-
-def _for_each(topics: list[str], command: Callable[[str], str]) -> str:
-    """Return the command for each topic, to be executed one after the other."""
-    return "; then ".join(map(command, sorted(topics)))

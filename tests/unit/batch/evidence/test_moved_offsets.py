@@ -660,7 +660,7 @@ def test_run_begins_when_it_may_not_look_at_the_group(app: Application, kafka: I
     assert "the members of consumer group app could not be looked at: describing group app" in warning
     subject = Subject(plan=app.topology.plan(APP), settings=app.checked)
     found = diagnose(app.cluster, subject, clock=kafka.clock)
-    assert [f.level for f in found if f.check == "permissions"] == [Level.WARNING]
+    assert Level.UNSEEN in {f.level for f in found if f.check == "permissions"}
 
 
 # == a run that another program began

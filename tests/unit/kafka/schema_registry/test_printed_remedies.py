@@ -171,7 +171,7 @@ def test_registry_is_taken_when_its_url_is_written_as_the_error_says() -> None:
     assert client.config()["basic.auth.user.info"] == "alice:canary"
 
 
-@pytest.mark.remedy("binding.client_of")
+@pytest.mark.remedy("binding.make_client")
 def test_client_is_made_when_its_setting_is_corrected() -> None:
     wrong = {"schema.registry.url": "https://HOST", "schema.registry.ssl.ca.location": "/nowhere.pem"}
     schema_registry.configure(wrong)

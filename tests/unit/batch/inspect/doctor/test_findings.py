@@ -25,6 +25,7 @@ from tests.support.kafka.waiting import WaitingClock
 pytestmark = pytest.mark.promise("doctor-finds-settings")
 
 T = TypeVar("T")
+FAULTS = (Level.WARNING, Level.ERROR)
 APP = "app"
 DAY_MS = 86_400_000
 TEXT = serdes.string()
@@ -78,11 +79,11 @@ class Rig:
         return diagnose(self.cluster, subject, clock=self.kafka.clock)
 
     def problems(self, **settings: Any) -> list[tuple[str, str]]:
-        return [(f.level.value, f.check) for f in self.diagnose(**settings) if f.level is not Level.OK]
+        return [(f.level.value, f.check) for f in self.diagnose(**settings) if f.level in FAULTS]
 
     def only(self, **settings: Any) -> Finding:
         """The one finding that is not well."""
-        (found,) = [f for f in self.diagnose(**settings) if f.level is not Level.OK]
+        (found,) = [f for f in self.diagnose(**settings) if f.level in FAULTS]
         return found
 
     def run(self, run_id: str = "run-1", *values: str) -> None:
@@ -244,6 +245,51 @@ def test_retention_of_inputs_counts_from_the_times_of_the_records(
     if level is not Level.OK:
         assert "dated 30 days before their run" in found.text
         assert f"retention.ms={31 * DAY_MS}" in found.fix
+
+
+@pytest.mark.promise("records-that-expire-are-found")
+@pytest.mark.parametrize(
+    ("days", "configs", "read", "found"),
+    [
+        (4_700, {}, False, True),
+        (4_700, {"message_timestamp_type": "LogAppendTime"}, False, False),
+        (4_700, {"retention_ms": "-1"}, False, False),
+        (6, {}, False, False),
+        # What is read may go.
+        (8, {}, True, False),
+    ],
+)
+def test_records_that_expire_before_a_run_reads_them_are_an_error(
+    rig: Rig, days: int, configs: dict[str, Any], read: bool, found: bool
+) -> None:
+    week = {"retention_ms": str(7 * DAY_MS)}
+    rig.create("in", **{"retention_ms": "-1", **week, **configs})
+    at_ms = rig.kafka.clock.now_ms() - days * DAY_MS
+    rig.kafka.append("in", b"old", b"k", partition=0, timestamp_ms=at_ms)
+    if read:
+        rig.app.run("run-1")
+    errors = [each for each in rig.diagnose() if each.code == "records-expire-unread"]
+    assert [each.level for each in errors] == ([Level.ERROR] if found else [])
+    if found:
+        assert f"dated back to {iso_of(at_ms)}" in errors[0].text
+        assert "keeps records for 7 days after their own time" in errors[0].text
+
+
+@pytest.mark.remedy("clock_checks.check")
+def test_clock_that_is_ahead_is_warned_of_until_its_times_have_passed(rig: Rig) -> None:
+    (unseen,) = [each for each in rig.diagnose() if each.check == "clocks"]
+    assert unseen.level is Level.UNSEEN
+    rig.run()
+    (well,) = [each for each in rig.diagnose() if each.check == "clocks"]
+    assert (well.level, "cannot be seen without writing" in well.text) == (Level.OK, True)
+    behind = WaitingClock(rig.kafka.clock, ahead_ms=-700_000)
+    subject = Subject(plan=rig.app.topology.plan(APP), settings=rig.app.checked)
+    (found,) = [each for each in diagnose(rig.kafka, subject, clock=behind) if each.check == "clocks"]
+    assert (found.level, found.code) == (Level.WARNING, "clocks-differ")
+    assert "10 min or more ahead of this machine's clock" in found.text
+    rig.kafka.clock.sleep(700)
+    (well,) = [each for each in diagnose(rig.kafka, subject, clock=behind) if each.check == "clocks"]
+    assert well.level is Level.OK
 
 
 def test_gap_is_that_of_the_ledger_when_nobody_says_it(rig: Rig) -> None:
@@ -409,7 +455,10 @@ class Forbidding:
 
 
 @pytest.mark.parametrize("call", ["admin.broker_configs", "admin.topic_configs"])
-def test_what_may_not_be_seen_is_warned_of_and_the_rest_is_looked_at(rig: Rig, call: str) -> None:
+def test_what_may_not_be_seen_is_said_and_the_rest_is_looked_at(rig: Rig, call: str) -> None:
     rig.cluster = FaultyCluster(rig.kafka, Forbidding(call))
-    assert rig.problems() == [("warning", "permissions")]
+    rig.run()
+    assert rig.problems() == []
+    (unseen,) = [found for found in rig.diagnose() if found.level is Level.UNSEEN]
+    assert (unseen.check, "cannot be looked at: " in unseen.text) == ("permissions", True)
     assert "data loss" in {finding.check for finding in rig.diagnose()}

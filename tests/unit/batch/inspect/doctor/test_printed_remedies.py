@@ -90,9 +90,17 @@ MENDED = [
         broker(transactional_id_expiration_ms="3600000"),
         lambda rig, found: rig.kafka.configure_broker(transactional_id_expiration_ms=str(DAY_MS)),
     ),
+    walked(
+        "retention_checks._expiring",
+        lambda rig: (
+            rig.create("in", retention_ms=str(DAY_MS * 30)),
+            rig.kafka.append("in", b"old", b"k", partition=0, timestamp_ms=1),
+        ),
+        by_command,
+    ),
     walked("run_checks._members", joins, lambda rig, found: rig.kafka.leave_group(APP)),
     walked(
-        "topic_checks._replication: {_for_each}",
+        "topic_checks._replication: {for_each}",
         spoiled("in", unclean_leader_election_enable="true"),
         by_command,
     ),
@@ -103,9 +111,9 @@ MENDED = [
     ),
     walked("topic_checks._min_insync", spoiled("out", min_insync_replicas="1"), by_command),
     walked("topic_checks._min_insync", spoiled("out", min_insync_replicas="3"), by_command),
-    walked("topic_checks._retention: {_for_each}", spoiled("in", retention_bytes="1000"), by_command),
+    walked("retention_checks._limits: {for_each}", spoiled("in", retention_bytes="1000"), by_command),
     walked(
-        "topic_checks._retention: nothing if they are tables",
+        "retention_checks._limits: nothing if they are tables",
         spoiled("in", cleanup_policy="compact"),
         by_command,
     ),
@@ -156,7 +164,7 @@ def test_records_can_be_written_when_fewer_replicas_are_asked_for_than_there_are
     assert rig.problems() == []
 
 
-@pytest.mark.remedy("topic_checks._retention: {_for_each}")
+@pytest.mark.remedy("retention_checks._limits: {for_each}")
 def test_records_are_kept_for_two_gaps_when_the_retention_was_set_by_the_command() -> None:
     rig = Rig()
     rig.kafka.configure_broker(offsets_retention_minutes="999999")
