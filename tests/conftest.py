@@ -161,9 +161,9 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Broker]:
     """A real broker of this session's own; the kernel ends it too when the session is killed."""
-    port = embedded.free_port(5)
+    port = embedded.free_port(6)
     folder = tmp_path_factory.mktemp("broker")
-    with embedded.Broker(port=port, folder=folder, proxy_port=port + 3) as running:
+    with embedded.Broker(port=port, folder=folder, proxy_port=port + 3, astray_port=port + 5) as running:
         yield running
 
 

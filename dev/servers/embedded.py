@@ -2,7 +2,8 @@
 
 It is the broker of ``airflow-kstreams broker``, with a SASL/PLAIN listener on ``port + 2``. With a
 ``proxy_port`` it also listens on ``proxy_port + 1``, plain, and sends its clients to ``proxy_port``, where
-:mod:`dev.proxy.kafka_proxy` may stand.
+:mod:`dev.proxy.kafka_proxy` may stand. With an ``astray_port`` it listens there, too, and sends its clients
+to a host that no name server knows.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ __all__ = ["HOST", "BrokerError"]  # of the package's broker, for those that sta
 SASL_USER = "alice"
 SASL_PASSWORD = "alice-secret"  # noqa: S105 - of the embedded broker's SASL listener, which exists for tests
 
+#: An address that no client finds: the name is reserved for that.
+NOWHERE = "broker.invalid:9092"
 _KILL_SECONDS = 30.0
 
 #: The listeners of the package's broker, and more.
@@ -38,11 +41,11 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller_port}
 listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port},\
-SASL_PLAINTEXT://{host}:{sasl_port}{proxied}
-advertised.listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl_port}{proxy}
+SASL_PLAINTEXT://{host}:{sasl_port}{proxied}{astray}
+advertised.listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl_port}{proxy}{nowhere}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,\
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,ASTRAY:PLAINTEXT,\
 SASL_PLAINTEXT:SASL_PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=\
@@ -56,6 +59,7 @@ class Broker(LocalBroker):
 
     :param port: of the plain listener; the two ports above it are taken too.
     :param proxy_port: where a proxy may stand; the listener behind it takes the port above.
+    :param astray_port: of a listener whose clients are sent to :data:`NOWHERE`.
     :param java_options: further ones for Java.
     """
 
@@ -63,6 +67,7 @@ class Broker(LocalBroker):
     PORTS: ClassVar[int] = 3
 
     proxy_port: int | None = None
+    astray_port: int | None = None
     java_options: tuple[str, ...] = ()
 
     @property
@@ -112,6 +117,8 @@ class Broker(LocalBroker):
                 password=SASL_PASSWORD,
                 proxied=self._listener("PROXIED", 1),
                 proxy=self._listener("PROXIED", 0),
+                astray="" if self.astray_port is None else f",ASTRAY://{HOST}:{self.astray_port}",
+                nowhere="" if self.astray_port is None else f",ASTRAY://{NOWHERE}",
             )
             + self._common_properties()
         )
@@ -121,7 +128,8 @@ class Broker(LocalBroker):
 
     def _ports(self) -> list[int]:
         own = [*range(self.port, self.port + self.PORTS)]
-        return own if self.proxy_port is None else [*own, self.proxy_port + 1]
+        proxied = [] if self.proxy_port is None else [self.proxy_port + 1]
+        return [*own, *proxied, *([] if self.astray_port is None else [self.astray_port])]
 
 
 #: Below those that systems give to outgoing connections, which might take one before its listener does.

@@ -138,6 +138,10 @@ def test_settings_of_the_broker_are_told_with_the_defaults(contract: Contract) -
     assert found["process.roles"] == "broker,controller"
 
 
+def test_every_user_may_do_everything_without_an_authorizer(contract: Contract) -> None:
+    assert contract.admin.allowed([contract.topic(), "no-such-topic"], ["no-such-group"]) is None
+
+
 def test_replicas_are_told_when_a_topic_is_described(contract: Contract) -> None:
     topic = contract.topic(2)
     assert contract.admin.describe_topics([topic])[topic].replicas == 1

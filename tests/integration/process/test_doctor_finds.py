@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -26,8 +27,10 @@ from airflow_kstreams.launch import installation
 from airflow_kstreams.spark.driver import print_executors
 from airflow_kstreams.streams.topology.loader import load_topology
 from dev.servers.embedded import Broker
+from tests.conftest import Row
 from tests.support.command_line import fitting
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import execute, printed_commands
 from tests.support.kafka.registry_server import registry_server
 from tests.support.remedies import walked
 
@@ -219,6 +222,54 @@ def test_login_that_a_registry_refuses_is_found(scene: Scene) -> None:
         assert "refuses the credentials" in json.dumps(scene.findings())
         scene.settings = (named, "schema.registry.basic.auth.user.info=me:good")
         assert scene.faults() == ["one-replica"]
+
+
+# == faults of the broker itself
+
+
+def with_commands(scene: Scene) -> None:
+    """Execute what the findings print."""
+    texts = "\n".join(each["fix"] for each in scene.findings())
+    for command in printed_commands(texts):
+        if command[1] == "topics" and scene.source in command:
+            execute(command, scene.kafka)
+
+
+def test_records_that_expire_are_found_until_the_command_lets_them_stay(scene: Scene) -> None:
+    week = "--bootstrap-server <broker> --config retention.ms=604800000"
+    execute(["airflow-kstreams", "topics", "set", scene.source, *week.split()], scene.kafka)
+    scene.produce(scene.source, [Row(key="k", value="old", timestamp_ms=1_357_000_000_000)])
+    assert scene.faults() == ["one-replica", "records-expire-unread"]
+    with_commands(scene)
+    assert scene.faults() == ["one-replica"]
+
+
+@pytest.mark.parametrize("code", ["listener-unresolved", "listener-unreachable"])
+def test_listener_of_a_broker_is_found_and_what_could_not_be_seen_is_said(scene: Scene, code: str) -> None:
+    assert scene.broker.astray_port is not None
+    assert scene.broker.proxy_port is not None
+    # The broker sends clients of the one to no host, of the other to where its proxy would stand.
+    ports = {
+        "listener-unresolved": scene.broker.astray_port,
+        "listener-unreachable": scene.broker.proxy_port + 1,
+    }
+    scene.kafka = f"127.0.0.1:{ports[code]}"
+    found = scene.findings()
+    assert [each["code"] for each in found if each["level"] == "error"] == [code]
+    unseen = {each["code"] for each in found if each["level"] == "not looked at"}
+    assert unseen & {"topics-and-ledger", "runs", "settings-of-topics"}
+    scene.kafka = scene.broker.bootstrap
+    assert scene.faults() == ["one-replica"]
+
+
+def test_executors_are_looked_at_by_one_job(scene: Scene) -> None:
+    scene.options = ("--spark",)
+    scene.patch.setenv("MASTER", "local[1]")
+    scene.patch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert "executors" not in {each["check"] for each in scene.findings()}
+    scene.patch.setenv("PYSPARK_PYTHON", "/no/such/python")
+    (fault,) = (each for each in scene.findings() if each["check"] == "executors")
+    assert (fault["code"], "PYSPARK_PYTHON" in fault["fix"]) == ("executors-fail", True)
 
 
 # == listeners

@@ -91,25 +91,23 @@ def _expiring(seen: DoctorView, topic: str, kept_ms: int) -> Finding | None:
             at: max(starts[at], committed[at].offset) if at in committed else starts[at] for at in partitions
         }
         waiting = {at: (positions[at], ends[at]) for at in partitions if positions[at] < ends[at]}
-        young = seen.admin.offsets_for_times(dict.fromkeys(waiting, now_ms - kept_ms))
-        old = {at: (start, min(end, young.get(at, end))) for at, (start, end) in waiting.items()}
-        old = {at: span for at, span in old.items() if span[0] < span[1]}
-        oldest_ms = _oldest_ms(seen, old) if old else None
-    if oldest_ms is None or now_ms - oldest_ms <= kept_ms:
+        dated_ms = _oldest_ms(seen, waiting)
+    expiring = [oldest_ms for oldest_ms in dated_ms.values() if now_ms - oldest_ms > kept_ms]
+    if not expiring:
         return None
     return error(
         _CHECK,
         "records-expire-unread",
-        f"records that wait in {topic} are dated back to {iso_of(oldest_ms)}, and it keeps records for "
+        f"records that wait in {topic} are dated back to {iso_of(min(expiring))}, and it keeps records for "
         f"{duration_text(kept_ms)} after their own time (retention.ms): minutes after they have come they "
-        f"are deleted, read or not; partitions: {len(old)}",
+        f"are deleted, read or not; partitions: {len(expiring)} of {len(dated_ms)} that were looked at",
         set_topic(topic, retention_ms=str(_UNLIMITED)),
     )
 
 
-def _oldest_ms(seen: DoctorView, old: Spans) -> int | None:
-    """Return the time of the oldest of the first records of a few partitions; None if none could be read."""
-    first = dict(sorted(old.items())[:_PARTITIONS])
+def _oldest_ms(seen: DoctorView, waiting: Spans) -> dict[TopicPartition, int]:
+    """Return the time of the oldest of the first records of a few partitions, by partition."""
+    first = dict(sorted(waiting.items())[:_PARTITIONS])
     spans = {at: (start, min(end, start + _OFFSETS)) for at, (start, end) in first.items()}
     patience = Patience(seconds=_READ_SECONDS, since="start", error=None)
     times: dict[TopicPartition, int] = {}
@@ -118,7 +116,7 @@ def _oldest_ms(seen: DoctorView, old: Spans) -> int | None:
             for at, records in fetched.items():
                 for record in records:
                     times[at] = min(times.get(at, record.timestamp()[1]), record.timestamp()[1])
-    return min(times.values(), default=None)
+    return times
 
 
 def _age_ms(seen: DoctorView, topic: str) -> int:
