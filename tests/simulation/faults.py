@@ -50,11 +50,13 @@ _SPECIAL: dict[str, set[Fault]] = {
     "writer.commit": _OF_TRANSACTION | {Fault.ABORTABLE, Fault.REPEATED},
     "writer.abort": _OF_TRANSACTION | {Fault.REPEATED},
 }
-#: Only what is not simulated calls these: reset, growing topics, continuous mode, files of local state. A run
+#: Only what is not simulated calls these: reset, growing topics, continuous mode, local files, doctor. A run
 #: in which one is called fails, so that this list stays true.
 UNCALLED = frozenset(
     {
+        "admin.allowed",
         "admin.alter_topic",
+        "admin.broker_addresses",
         "admin.create_partitions",
         "admin.delete_topics",
         "admin.group_ids",

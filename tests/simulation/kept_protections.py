@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.coordinator_claim import CoordinatorClaim
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.batch.task.work import BoundedEnd
@@ -98,14 +98,14 @@ def _ledger_is_as_it_was() -> SwitchedOff:
     """Begin goes by the ledger that it read before it claimed the coordinator's id."""
 
     @contextmanager
-    def beginning(self: Coordinator, caller: Any, ledger: Any, *, ensure_topics: Any) -> Iterator[Any]:
-        ledger = self.lease.await_turn(ledger, caller)
-        ensure_topics(self.session.admin, self.session.settings)
-        with self.lease.racing(caller, ledger):
-            self.session.claim()
+    def beginning(self: CoordinatorClaim, caller: Any, ledger: Any, *, ensure_topics: Any) -> Iterator[Any]:
+        ledger = self._lease.await_turn(ledger, caller)
+        ensure_topics(self._session.admin, self._session.settings)
+        with self._lease.racing(caller, ledger):
+            self._session.claim()
             yield ledger
 
-    return mock.patch.object(Coordinator, "beginning", beginning)
+    return mock.patch.object(CoordinatorClaim, "beginning", beginning)
 
 
 def _clocks_decide() -> SwitchedOff:

@@ -50,12 +50,15 @@ _WRITERS = {
         "spark/driver/application.py:main",  # finished_text
         "streams/topology/loader.py:main",  # JSON
         "hooks/print_connection.py:main",  # JSON
+        "hooks/print_dags.py:main",  # JSON
+        "spark/driver/print_executors.py:main",  # JSON
     },
     # Printable errors, and the same as JSON.
     "stderr.write": {
         "spark/driver/application.py:main",
         "streams/topology/loader.py:main",
         "hooks/print_connection.py:main",
+        "spark/driver/print_executors.py:main",
     },
 }
 #: The log of an operator, sensor or trigger.

@@ -48,5 +48,16 @@ def ask(module: str, *words: str, environment: Mapping[str, str], seconds: float
             raise reported
     lines = printed.splitlines()
     if process.returncode or not lines:
-        raise Unanswered(complaint.strip().rpartition("\n")[2] or "it ended without a word")
+        raise Unanswered(_raised(complaint) or "it printed nothing")
     return json.loads(lines[-1])
+
+
+def _raised(complaint: str) -> str:
+    r"""Return the line that names the error: some go on with what was asked, and where to read about it.
+
+    >>> _raised("Traceback:\n  raise\nOperationalError: no such table: dag\n[SQL: SELECT]\n(See: http)")
+    'OperationalError: no such table: dag'
+    """
+    lines = complaint.strip().splitlines()
+    named = [line for line in lines if line[:1].isalpha() and ": " in line]
+    return [*lines, *named][-1] if lines else ""

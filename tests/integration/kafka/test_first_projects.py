@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_kstreams.first_steps.project import Example
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from tests.conftest import Row
+from tests.conftest import Deadline, Row
 from tests.support.kafka.in_process import Application
 from tests.unit.first_steps.test_project import project
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 RESULTS: dict[Example, dict[str, Any]] = {
     "orders": {"ann": 4450, "ben": 5010, "cleo": 10600, "dora": 640},
@@ -40,12 +43,14 @@ def test_results_are_right_when_a_first_project_runs_as_it_stands(
     tmp_path: Path,
     kafka: str,
     application_id: str,
+    kafka_admin: AdminClient,
     create_topic: Callable[..., str],
     produce: Callable[..., None],
     consume_all: Callable[..., list[Row]],
 ) -> None:
     written = project(example, application_id, bootstrap_servers=kafka)
     written.write(tmp_path)
+    _delete(written.topics, kafka_admin)
     reads, writes = (create_topic(topic, partitions=2) for topic in written.topics)
     produce(reads, [*_rows(tmp_path / written.records.file, written.records.key)])
 
@@ -53,6 +58,15 @@ def test_results_are_right_when_a_first_project_runs_as_it_stands(
     Application(application_id=application_id, bootstrap=kafka, topology=topology).run("first")
 
     assert {row.key.decode(): row.json() for row in consume_all(writes)} == RESULTS[example]
+
+
+def _delete(topics: Sequence[str], admin: AdminClient) -> None:
+    """Delete the topics that other tests on this broker have made by these names."""
+    there = sorted({*topics} & {*admin.list_topics(timeout=30).topics})
+    for deleted in (admin.delete_topics(there) if there else {}).values():
+        deleted.result(30)
+    gone = Deadline(seconds=30)
+    gone.until(lambda: not {*topics} & {*admin.list_topics(timeout=30).topics}, "the topics are gone")
 
 
 def _rows(file: Path, key: str) -> list[Row]:
