@@ -75,7 +75,7 @@ def require_airflow(*modules: str, what: str, found: Callable[[str], str | None]
     :raises MissingExtraError: a module is not installed.
     """
     airflow = found("apache-airflow-core") or found("apache-airflow")
-    if airflow is not None and _is_older(airflow, _OLDEST_AIRFLOW):
+    if airflow is not None and is_older(airflow, _OLDEST_AIRFLOW):
         raise ConfigError(
             f"{what} needs Airflow {_OLDEST_AIRFLOW} or newer, and Airflow {airflow} is installed here",
             fix="pip install 'airflow-kstreams[airflow]' beside a newer Airflow (docs/installing.md has the "
@@ -111,7 +111,8 @@ def mixed_pyspark(found: Callable[[str], str | None] = version_of) -> ConfigErro
     )
 
 
-def _is_older(text: str, than: Version) -> bool:
+def is_older(text: str, than: Version) -> bool:
+    """Return True if a version is older than a release; one that cannot be read is not."""
     try:
         return Version(text) < than
     except InvalidVersion:

@@ -115,7 +115,8 @@ class Allowed(NamedTuple):
 
     :param topics: topic -> its operations, none for one that the user may not describe; topics that do not
         exist are absent.
-    :param groups: consumer group -> its operations, likewise.
+    :param groups: consumer group -> its operations, none for one that the user may not describe; groups that
+        do not exist are absent.
     :param cluster: operations on the cluster; None if the user may not see them.
     """
 

@@ -8,14 +8,15 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from airflow_kstreams.batch.inspect.doctor.looks import Finding, error, ok, unseen, warning
-from airflow_kstreams.launch.installation import installed, mixed_pyspark, version_of
+from airflow_kstreams.launch.installation import installed, is_older, mixed_pyspark, version_of
 from airflow_kstreams.launch.java import find_java
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 _JAVA, _DISK = "Java and Spark", "disk"
+_SPARK_4 = Version("4")
 #: The oldest Java that a release of Spark runs on.
 _OF_SPARK_4, _OF_SPARK_3 = 17, 8
 _SPARK_JAR = re.compile(r"spark-core_[\d.]+-(?P<version>\d[^/]*)\.jar")
@@ -46,7 +47,7 @@ def look_at_java(environment: Mapping[str, str]) -> Iterator[Finding]:
     if spark is None:
         yield unseen(_JAVA, "pyspark is not installed here: runs start Spark elsewhere, or a Spark server")
         return
-    wanted = _OF_SPARK_3 if _is_before(spark, "4") else _OF_SPARK_4
+    wanted = _OF_SPARK_3 if is_older(spark, _SPARK_4) else _OF_SPARK_4
     java = find_java(environment)
     if java is None or not java.version:
         named = "neither JAVA_HOME nor the PATH names one" if java is None else f"{java.path} does not run"
@@ -120,10 +121,3 @@ def look_at_state_dir(settings: ApplicationSettings) -> Iterator[Finding]:
 
 def _bytes_below(folder: Path) -> int:
     return sum(each.lstat().st_size for each in folder.rglob("*") if each.is_file() and not each.is_symlink())
-
-
-def _is_before(text: str, release: str) -> bool:
-    try:
-        return Version(text) < Version(release)
-    except InvalidVersion:
-        return False

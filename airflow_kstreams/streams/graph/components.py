@@ -134,13 +134,8 @@ def copartitioned(sub: Subtopology, internal: frozenset[str]) -> tuple[tuple[str
     if sub.stores:
         return (topics,)
     union = _Union()
-    reaching: dict[str, set[str]] = {}
-    for node in sub.nodes:
-        if isinstance(node, SourceNode):
-            reaching[node.name] = set(node.topics)
-            continue
-        reaching[node.name] = set().union(*(reaching[parent] for parent in node.parents))
-        meeting = sorted(reaching[node.name])
+    for node, reaching in _reaching(sub):
+        meeting = sorted(reaching)
         if isinstance(node, ProcessorNode) and len(meeting) > 1 and not internal.isdisjoint(meeting):
             union.join(meeting)
     groups: dict[str, list[str]] = {}
@@ -161,14 +156,9 @@ def keyed_together(sub: Subtopology) -> tuple[tuple[tuple[str, ...], tuple[str, 
     users = {name for node in sub.nodes for name in _stores_of_user(node)}
     users.update(store.name for store in sub.stores if isinstance(store, RetryStoreSpec))
     union = _Union()
-    reaching: dict[str, set[str]] = {}
-    for node in sub.nodes:
-        if isinstance(node, SourceNode):
-            reaching[node.name] = set(node.topics)
-            continue
-        reaching[node.name] = set().union(*(reaching[parent] for parent in node.parents))
+    for node, reaching in _reaching(sub):
         if keyed := [*map(_store, {*connected_stores(node)} - users)]:
-            union.join([*keyed, *map(_node, sorted(reaching[node.name]))])
+            union.join([*keyed, *map(_node, sorted(reaching))])
     groups: dict[str, tuple[list[str], list[str]]] = {}
     for store in sub.stores:
         if store.name not in users:
@@ -177,6 +167,17 @@ def keyed_together(sub: Subtopology) -> tuple[tuple[tuple[str, ...], tuple[str, 
         if (root := union.find(_node(topic))) in groups:
             groups[root][0].append(topic)
     return tuple((tuple(topics), tuple(stores)) for topics, stores in groups.values())
+
+
+def _reaching(sub: Subtopology) -> Iterator[tuple[Node, set[str]]]:
+    """Yield each node below a source, with the source topics whose records come to it."""
+    reaching: dict[str, set[str]] = {}
+    for node in sub.nodes:
+        if isinstance(node, SourceNode):
+            reaching[node.name] = set(node.topics)
+            continue
+        reaching[node.name] = set().union(*(reaching[parent] for parent in node.parents))
+        yield node, reaching[node.name]
 
 
 def _stores_of_user(node: Node) -> tuple[str, ...]:
