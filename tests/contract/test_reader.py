@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -248,3 +249,19 @@ def test_reader_may_be_closed_twice(contract: Contract) -> None:
     reader = contract.reader()
     reader.close()
     reader.close()
+
+
+def test_closed_reader_refuses_to_read(contract: Contract) -> None:
+    tp = filled(contract)
+    reader = contract.reader()
+    reader.assign({tp: 0})
+    reader.close()
+    uses: list[Callable[[], object]] = [
+        lambda: reader.assign({tp: 0}),
+        lambda: reader.poll(max_records=1, timeout_seconds=0),
+        lambda: reader.committed([tp]),
+        lambda: reader.commit({tp: CommittedOffset(1)}),
+    ]
+    for use in uses:
+        with pytest.raises(KafkaClientError, match="closed"):
+            use()

@@ -214,6 +214,8 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         :data:`~airflow_kstreams.batch.protocol.offsets.offset_metadata.Parked`.
     :param none_parked_at: offset of the entry of the last run that left nothing parked, -1 if there is none.
         Records parked by that run or an earlier one are all processed.
+    :param new_ms: time at which the last run that had records froze what it read, in milliseconds; 0 if none
+        has had any.
     """
 
     finished: int = 0
@@ -227,6 +229,7 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details_pieces: PartitionCount = 0
     parked: dict[str, dict[int, int | None]] = {}
     none_parked_at: int = -1
+    new_ms: int = 0
 
     def with_finished(self, summary: RunSummary, entry: RunSummary, at: int) -> PastRuns:
         """Return these facts after one more run has finished.
@@ -248,6 +251,7 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             left={**self.left, **topics_left(summary)},
             parked=parked,
             none_parked_at=self.none_parked_at if parked else at,
+            new_ms=self.new_ms if summary.empty else summary.begun_ms,
         )
 
     def with_parked(self, parked: Parked) -> PastRuns:
@@ -257,6 +261,11 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             parked={node: dict(by_group) for node, by_group in sorted(parked.items())},
             none_parked_at=self.none_parked_at if parked else self.last_at,
         )
+
+
+def last_new_ms(newest_first: Iterable[RunSummary]) -> int:
+    """Return the time at which the last run that had records froze what it read, 0 if none had any."""
+    return next((run.begun_ms for run in newest_first if not run.empty), 0)
 
 
 def topics_left(summary: RunSummary) -> dict[str, TopicLeft]:

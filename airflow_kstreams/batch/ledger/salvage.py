@@ -32,7 +32,7 @@ from airflow_kstreams.batch.ledger.fold import (
     lease_seen,
     refuse_others,
 )
-from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft, left_without, shown
+from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft, last_new_ms, left_without, shown
 from airflow_kstreams.batch.ledger.run_search import Entries, Everything, Located, LogSpan, read_details
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary, entry_of
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -223,6 +223,7 @@ def _remembered(entries: Entries, span: LogSpan) -> PastRuns:
         taken_back=shown([entry_of(run) for run in taken]),
         left=left_without(dict.fromkeys(topics, TopicLeft("", "")), {""}, newest_first),
         parked=_parked(newest_first),
+        new_ms=last_new_ms(newest_first),
     )
 
 

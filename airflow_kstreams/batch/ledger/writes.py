@@ -24,6 +24,7 @@ from airflow_kstreams.batch.ledger.past_runs import (
     WrongHintError,
     digest_of,
     digest_of_interval,
+    last_new_ms,
     left_without,
     shown,
     updated,
@@ -167,6 +168,7 @@ class _Writing:
             chained_from=chained_from,
             taken_back=shown([*past.taken_back, *map(entry_of, entries)]),
             left=left_without(past.left, gone, (ledger.detailed(each.summary) for each in reversed(stay))),
+            new_ms=last_new_ms(each.summary for each in reversed(stay)),
         )
 
     def _write_entry(self, entry: RunSummary) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -21,8 +20,6 @@ from airflow_kstreams.streams.printable import printable
 if TYPE_CHECKING:
     from airflow_kstreams.batch.ledger.ledger import Ledger
 
-#: Number of runs among which the last one with records is looked for: each is read from the ledger.
-_RUNS_LOOKED_AT = 20
 #: Name of each rule by which a record went no further.
 _RULES = {
     "null": "dropped: no key or no value",
@@ -96,12 +93,10 @@ def nothing_new_text(ledger: Ledger, *, now_ms: int) -> str:
 
     :param ledger: the application's ledger.
     """
-    last = ledger.last()
-    before: Iterable[RunSummary] = () if last is None else chain([last], ledger.before(last))
-    found = next((run for run in islice(before, _RUNS_LOOKED_AT) if not run.empty), None)
-    if found is None:
-        return "nothing new" if last is not None else "nothing new: no run has had records yet"
-    begun, now = (datetime.fromtimestamp(at / 1000, tz=UTC) for at in (found.begun_ms, now_ms))
+    new_ms = ledger.past.new_ms
+    if not new_ms:
+        return "nothing new: no run has had records yet"
+    begun, now = (datetime.fromtimestamp(at / 1000, tz=UTC) for at in (new_ms, now_ms))
     day = "" if begun.date() == now.date() else f"{begun:%Y-%m-%d} "
     return f"nothing new since {day}{begun:%H:%M} UTC"
 

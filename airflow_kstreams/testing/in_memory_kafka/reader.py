@@ -31,6 +31,7 @@ class InMemoryReader:
         self._positions: dict[TopicPartition, int] = {}
         self._told: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        self._closed = False
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the next offset to read, None if the partition is not assigned."""
@@ -42,6 +43,7 @@ class InMemoryReader:
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions, each from its offset; replaces what was assigned before."""
+        self._refuse_closed()
         self._broker.catch_up()
         for partition in starts:
             self._broker.log(partition, "assigning partitions")
@@ -54,6 +56,7 @@ class InMemoryReader:
 
         :raises KafkaClientError: a position lies outside the log, or the topic is gone.
         """
+        self._refuse_closed()
         self._broker.catch_up()
         fetched = self._fetch(max_records)
         if not fetched.records and not fetched.ends and timeout_seconds > 0:
@@ -63,14 +66,17 @@ class InMemoryReader:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Stop fetching these partitions; they stay assigned."""
+        self._refuse_closed()
         self._paused.update(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Fetch these partitions again."""
+        self._refuse_closed()
         self._paused.difference_update(partitions)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return the group's committed offsets; under read_committed, wait for pending transactions."""
+        self._refuse_closed()
         broker = self._broker
         broker.catch_up()
         if self._isolation == "read_committed":
@@ -83,6 +89,7 @@ class InMemoryReader:
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit outside any transaction."""
+        self._refuse_closed()
         if offsets:
             self._broker.catch_up()
             for portion in portions(offsets):
@@ -91,6 +98,11 @@ class InMemoryReader:
     def close(self) -> None:
         """Drop the assignment. Closing twice is harmless."""
         self._positions = {}
+        self._closed = True
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise KafkaClientError("this reader is closed", fix="make a new one", code="_STATE")
 
     def _fetch(self, max_records: int) -> Fetched:
         records: dict[TopicPartition, list[Record]] = {}

@@ -66,12 +66,12 @@ class LedgerHistory:
         at = self.first_offset + number * self.offsets
         known: dict[str, Any] = {
             "empty": False,
+            "begun_ms": self.kafka.clock.now_ms(),
             "counts": RecordCounts(read={"in": self.partitions}, written={"out": 2 * self.partitions}),
         }
         return RunSummary(
             run_id=run_id,
             application_id=APP,
-            begun_ms=self.kafka.clock.now_ms(),
             finished_ms=self.kafka.clock.now_ms() + number,
             generation=1,
             inputs=tuple(

@@ -7,7 +7,7 @@ nothing, and none needs another, so they may be made side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -25,6 +25,7 @@ from airflow_kstreams.batch.inspect.doctor.looks import (
     ok,
 )
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN, run_permissions
 from airflow_kstreams.batch.protocol.topics import internal_settings
 from airflow_kstreams.batch.run.assignment import AskGroups
@@ -34,13 +35,14 @@ from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.streams.naming.permissions import Permission
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicDescription
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: ``message.max.bytes`` of the client library.
 CLIENT_MAX_BYTES = 1_000_000
 _FIRST_GAP_MS = 24 * 3_600_000
-_GAPS = 50
+#: How many of the last runs the checks look at.
+WATCHED_RUNS = 50
 #: The modules of this folder whose function ``check`` yields findings, and what each looks at, in the order
 #: in which an operator would mend what they find.
 CHECKS = {
@@ -83,17 +85,33 @@ def _looks(
     except KafkaClientError as refused:
         yield not_permitted("the brokers' own topics", refused)
     app = plan.application_id
+
+    def reading() -> AbstractContextManager[ReaderPort]:
+        # A reader serves one thread, and the looks may be made side by side.
+        return closing(cluster.reader(group_id=app))
+
     try:
-        with closing(cluster.reader(group_id=app)) as reader:
-            ledger = read_ledger(cluster, app, admin=admin, reader=reader, wait_ms=0, clock=clock)
+        with reading() as reader:
+            ledger = read_ledger(
+                cluster, app, admin=admin, reader=reader, reading=reading, wait_ms=0, clock=clock
+            )
             refuse_others_metadata(
                 cluster, ledger, app, topics=lambda: plan.sources, admin=admin, reader=reader, clock=clock
             )
+            latest = tuple(ledger.latest(WATCHED_RUNS))
     except ConfigError as theirs:
         # No other check makes sense for an application whose ledger or metadata topic is another program's.
         yield error("topics", "topic-of-another", theirs.cause, theirs.fix)
         return
-    seen = DoctorView(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)
+    seen = DoctorView(
+        subject=subject,
+        cluster=cluster,
+        admin=admin,
+        clock=clock,
+        topics=found,
+        ledger=ledger,
+        latest=latest,
+    )
     for module, check in CHECKS.items():
         yield DoctorLook(check=check, findings=partial(import_module(f"{__package__}.{module}").check, seen))
 
@@ -123,7 +141,8 @@ class DoctorView:
     """The subject, and the cluster as it was read once for all checks.
 
     :param topics: topic -> its description, for the application's topics and the brokers' own that exist.
-    :param ledger: ledger of the application.
+    :param ledger: ledger of the application. Each look at an earlier run opens a client of its own.
+    :param latest: the runs that finished last, at most :data:`WATCHED_RUNS`, the last one at the end.
     """
 
     subject: Subject
@@ -132,6 +151,7 @@ class DoctorView:
     clock: Clock
     topics: Mapping[str, TopicDescription]
     ledger: Ledger
+    latest: Sequence[RunSummary]
 
     @property
     def plan(self) -> TopologyPlan:
@@ -145,7 +165,7 @@ class DoctorView:
         """
         if self.subject.gap_ms:
             return self.subject.gap_ms
-        begun = [run.begun_ms for run in self.ledger.latest(_GAPS)]
+        begun = [run.begun_ms for run in self.latest]
         return max((later - earlier for earlier, later in pairwise(begun)), default=_FIRST_GAP_MS)
 
 

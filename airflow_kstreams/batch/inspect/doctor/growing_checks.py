@@ -192,7 +192,7 @@ def _left(seen: DoctorView, blocked: Mapping[TopicPartition, int]) -> bool:
 
     :param blocked: blocked partition -> the offset up to which it is read.
     """
-    last = seen.ledger.latest(_RUNS)
+    last = seen.latest[-_RUNS:]
     left = {*blocked}
     for run in last:
         stops = seen.ledger.detailed(run).stops
@@ -230,7 +230,7 @@ def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
             f"{_RETENTION} or more: deletions may be gone, and it begins anew",
             go_on,
         )
-    since = [run for run in seen.ledger.latest(_RUNS) if plan.begun_ms and run.begun_ms >= plan.begun_ms]
+    since = [run for run in seen.latest[-_RUNS:] if plan.begun_ms and run.begun_ms >= plan.begun_ms]
     if len(since) < _RUNS:
         return ok(_CHECK, text)
     limit = seen.subject.settings.acceptable_recovery_lag

@@ -29,7 +29,6 @@ from airflow_kstreams.streams.ports import TopicPartition
 _CHECK = "input retention"
 _UNLIMITED = -1
 #: Number of the last runs that are looked at; the longest one counts.
-_WATCHED_RUNS = 50
 #: Partitions of a topic whose oldest record is read, offsets that are looked through for it, and the time.
 _PARTITIONS, _OFFSETS, _READ_SECONDS = 10, 100, 3.0
 
@@ -128,7 +127,7 @@ def _age_ms(seen: DoctorView, topic: str) -> int:
         return 0
     begun = [
         run.begun_ms
-        for run in seen.ledger.latest(_WATCHED_RUNS)
+        for run in seen.latest
         if any(read.topic == topic and read.start < read.stop for read in run.read)
     ]
     newest_ms = max((times.latest_ms for times in left.times), default=-1)

@@ -29,7 +29,6 @@ from airflow_kstreams.streams.ports import TopicDescription
 _WEEK_MS = "604800000"
 _LAG = "min.compaction.lag.ms"
 #: Number of the last runs that are looked at; the longest one counts.
-_WATCHED_RUNS = 50
 #: Length of a run that is assumed before there was one.
 _FIRST_RUN_MS = 24 * 3_600_000
 
@@ -40,9 +39,7 @@ def _global_tables(seen: DoctorView) -> Iterator[Finding]:
     topics = sorted(configs)
     if not topics:
         return
-    longest_ms = max(
-        (run.finished_ms - run.begun_ms for run in seen.ledger.latest(_WATCHED_RUNS)), default=_FIRST_RUN_MS
-    )
+    longest_ms = max((run.finished_ms - run.begun_ms for run in seen.latest), default=_FIRST_RUN_MS)
     deleting = [topic for topic in topics if _deletes(configs[topic])]
     if deleting:
         yield warning(

@@ -83,7 +83,8 @@ def test_ledger_is_the_same_from_its_end_and_from_its_beginning_whatever_happene
             if action < 0.6 or not history.finished:
                 again = sorted(taken_back) if random.random() < 0.3 else []
                 run_id = random.choice(again or [f"run-{number}"])
-                history.finish(run_id, interval_ms=random.choice((None, (number // 3, number))))
+                interval_ms = random.choice((None, (number // 3, number)))
+                history.finish(run_id, interval_ms=interval_ms, begun_ms=number + 1, empty=number % 3 == 1)
                 taken_back.discard(run_id)
             elif action < 0.75:
                 history.renew(random.randint(1, 20))
@@ -105,6 +106,8 @@ def check(history: LedgerHistory, taken_back: set[str], seed: int) -> None:
     assert list(whole) == history.finished, seed
     assert [run.run_id for run in again.latest(5)] == history.finished[-5:], seed
     assert again.past.finished == len(history.finished), seed
+    with_records = [run.begun_ms for run in whole.values() if not run.empty]
+    assert again.past.new_ms == (with_records[-1] if with_records else 0), seed
     last = again.last()
     assert ([] if last is None else [last.run_id]) == history.finished[-1:], seed
     assert {*again.taken_back} <= taken_back, seed
