@@ -7,7 +7,7 @@ nothing, and none needs another, so they may be made side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -35,7 +35,7 @@ from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.streams.naming.permissions import Permission
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicDescription
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: ``message.max.bytes`` of the client library.
@@ -85,16 +85,9 @@ def _looks(
     except KafkaClientError as refused:
         yield not_permitted("the brokers' own topics", refused)
     app = plan.application_id
-
-    def reading() -> AbstractContextManager[ReaderPort]:
-        # A reader serves one thread, and the looks may be made side by side.
-        return closing(cluster.reader(group_id=app))
-
     try:
-        with reading() as reader:
-            ledger = read_ledger(
-                cluster, app, admin=admin, reader=reader, reading=reading, wait_ms=0, clock=clock
-            )
+        with closing(cluster.reader(group_id=app)) as reader:
+            ledger = read_ledger(cluster, app, admin=admin, reader=reader, wait_ms=0, clock=clock)
             refuse_others_metadata(
                 cluster, ledger, app, topics=lambda: plan.sources, admin=admin, reader=reader, clock=clock
             )
@@ -141,7 +134,7 @@ class DoctorView:
     """The subject, and the cluster as it was read once for all checks.
 
     :param topics: topic -> its description, for the application's topics and the brokers' own that exist.
-    :param ledger: ledger of the application. Each look at an earlier run opens a client of its own.
+    :param ledger: ledger of the application. The reader by which it finds earlier runs is closed.
     :param latest: the runs that finished last, at most :data:`WATCHED_RUNS`, the last one at the end.
     """
 

@@ -25,6 +25,7 @@ from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansio
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions, blocked_text
 from airflow_kstreams.batch.inspect.doctor.findings import DoctorView
 from airflow_kstreams.batch.inspect.doctor.looks import Finding, error, not_permitted, ok, warning
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
@@ -192,11 +193,12 @@ def _left(seen: DoctorView, blocked: Mapping[TopicPartition, int]) -> bool:
 
     :param blocked: blocked partition -> the offset up to which it is read.
     """
-    last = seen.latest[-_RUNS:]
-    left = {*blocked}
-    for run in last:
-        stops = seen.ledger.detailed(run).stops
-        left = {tp for tp in left if stops.get(tp) == blocked[tp]}
+    app, last, left = seen.plan.application_id, seen.latest[-_RUNS:], {*blocked}
+    with closing(seen.cluster.reader(group_id=app)) as reader:
+        ledger = read_ledger(seen.cluster, app, admin=seen.admin, reader=reader, wait_ms=0, clock=seen.clock)
+        for run in last:
+            stops = ledger.detailed(run).stops
+            left = {tp for tp in left if stops.get(tp) == blocked[tp]}
     return len(last) == _RUNS and bool(left)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.streams import Topology
+from airflow_kstreams.streams.ports import ReaderPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.reset_scene import ResetScene
@@ -41,6 +44,26 @@ def test_unknown_id_is_an_error_unless_its_first_run_is_to_come() -> None:
     assert misspelt.fix.startswith("correct --application-id (did you mean 'app'?) or")
     (new,) = _found(scene.kafka, scene.topology, "application", "apq", first_run=True)
     assert (new.level, new.fix) == (Level.OK, "")
+
+
+def test_looks_open_as_few_readers_after_many_runs_as_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = ResetScene()
+    opened: list[str] = []
+    reader = InMemoryKafka.reader
+
+    def counted(kafka: InMemoryKafka, **options: Any) -> ReaderPort:
+        opened.append(options["group_id"])
+        return reader(kafka, **options)
+
+    monkeypatch.setattr(InMemoryKafka, "reader", counted)
+    counts = []
+    for runs in (1, 30):
+        for number in range(runs):
+            scene.run(f"{runs}-{number}")
+        opened.clear()
+        assert _found(scene.kafka, scene.topology, "offsets retention", "app")
+        counts.append(len(opened))
+    assert counts[0] == counts[1]
 
 
 UNREAD = "records between subtopologies"
