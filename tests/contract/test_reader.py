@@ -251,6 +251,7 @@ def test_reader_may_be_closed_twice(contract: Contract) -> None:
     reader.close()
 
 
+@pytest.mark.remedy("reader.InMemoryReader._refuse_closed")
 def test_closed_reader_refuses_to_read(contract: Contract) -> None:
     tp = filled(contract)
     reader = contract.reader()
@@ -265,3 +266,5 @@ def test_closed_reader_refuses_to_read(contract: Contract) -> None:
     for use in uses:
         with pytest.raises(KafkaClientError, match="closed"):
             use()
+    records, _ = contract.read({tp: 0}, {tp: 3}, contract.reader())
+    assert len(records[tp]) == 3
