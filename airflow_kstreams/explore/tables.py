@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
 from airflow_kstreams.streams.printable import printable
@@ -14,10 +16,13 @@ from airflow_kstreams.streams.printable import printable
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table as RichTable
+    from rich.text import Text
 
 _TEXT_COLUMNS = 160
 #: Words up to this length are not broken where a table is narrow.
 _UNBROKEN_COLUMNS = 20
+#: Spaces before each cell of a row that stands below its name.
+_INDENT = 2
 _HTML_CELL = "padding: 2px 10px; vertical-align: top; white-space: pre-wrap; "
 
 
@@ -25,7 +30,8 @@ _HTML_CELL = "padding: 2px 10px; vertical-align: top; white-space: pre-wrap; "
 class Table:
     """Rows of text under headings.
 
-    Text is shown as it is: no markup, no control character takes effect.
+    Text is shown as it is: no markup, no control character takes effect. Where the first column's names leave
+    no room for the others, each name stands whole on a line of its own, above its rows.
 
     :param title: above the table.
     :param columns: headings.
@@ -50,7 +56,7 @@ class Table:
         Console(file=text, width=_TEXT_COLUMNS, color_system=None).print(self)
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable | str]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable | Text | str]:
         from rich.cells import cell_len
 
         narrowest, widest = [], []
@@ -61,6 +67,15 @@ class Table:
             words = [min(_longest_word(cell), _UNBROKEN_COLUMNS) for cell in cells]
             kept = map(cell_len, cells) if self._is_number(place) else words
             narrowest.append(max((_longest_word(printable(column)), *kept)))
+        room = options.max_width - _edges(len(self.columns))
+        name = max((_longest_word(printable(row[0])) for row in self.rows), default=0)
+        if name > _UNBROKEN_COLUMNS and self.keys == 1 and not self._is_number(0):
+            if name + sum(narrowest[1:]) <= room:
+                narrowest[0] = name
+            elif sum(narrowest[1:]) + _INDENT * len(narrowest[1:]) <= options.max_width:
+                room = options.max_width - _INDENT * len(narrowest[1:])
+                yield from self._under_names(_shared(narrowest[1:], widest[1:], room))
+                return
         pieces = list(self._pieces(narrowest, options.max_width))
         for number, places in enumerate(pieces, 1):
             title = self.title if len(pieces) == 1 else f"{self.title} ({number} of {len(pieces)})"
@@ -69,6 +84,33 @@ class Table:
             if number > 1:
                 yield ""
             yield self._piece(title, dict(zip(places, widths, strict=True)), last=number == len(pieces))
+
+    def _under_names(self, widths: Sequence[int]) -> Iterator[RichTable | Text]:
+        """Yield each name on a line of its own, and below it its rows.
+
+        :param widths: of the columns behind the first one.
+        """
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        def lines(rows: Iterable[Sequence[str]], style: str = "") -> RichTable:
+            table = RichTable(box=None, show_header=False, padding=(0, 0, 0, _INDENT))
+            for place, width in enumerate(widths, 1):
+                table.add_column(justify=self._justified(place), overflow="fold", width=width)
+            for row in rows:
+                table.add_row(*(Text(printable(cell), style=style) for cell in row[1:]))
+            return table
+
+        yield Text(printable(self.title), style="bold")
+        yield ""
+        yield Text(printable(self.columns[0]), style="bold")
+        yield lines([self.columns], "bold")
+        yield Text("\u2500" * (sum(widths) + _INDENT * len(widths)))
+        for name, rows in groupby(self.rows, key=itemgetter(0)):
+            yield Text(printable(name), overflow="fold")
+            yield lines(rows)
+        if self.more:
+            yield Text(f"... and {self.more:,} more")
 
     def _pieces(self, narrowest: Sequence[int], width: int) -> Iterator[list[int]]:
         """Yield the columns of each piece, by their places: as many as fit, the keys before them."""
@@ -97,9 +139,8 @@ class Table:
             pad_edge=False,
         )
         for place, width in widths.items():
-            justify: Literal["left", "right"] = "right" if self._is_number(place) else "left"
             heading = Text(printable(self.columns[place]))
-            table.add_column(heading, justify=justify, overflow="fold", width=width)
+            table.add_column(heading, justify=self._justified(place), overflow="fold", width=width)
         for row in self.rows:
             table.add_row(*(Text(printable(row[place])) for place in widths))
         if self.more and last:
@@ -113,12 +154,12 @@ class Table:
     def _is_number(self, place: int) -> bool:
         return place >= len(self.columns) - self.numbers
 
+    def _justified(self, place: int) -> Literal["left", "right"]:
+        return "right" if self._is_number(place) else "left"
+
     def _html(self) -> Iterator[str]:
         yield f"<table><caption style='text-align: left'><b>{_escaped(self.title)}</b></caption><thead><tr>"
-        aligns = [
-            f"text-align: {'right' if self._is_number(place) else 'left'}"
-            for place in range(len(self.columns))
-        ]
+        aligns = [f"text-align: {self._justified(place)}" for place in range(len(self.columns))]
         for column, align in zip(self.columns, aligns, strict=True):
             yield f"<th style='{_HTML_CELL}{align}'>{_escaped(column)}</th>"
         yield "</tr></thead><tbody>"

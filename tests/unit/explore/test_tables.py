@@ -48,3 +48,45 @@ def test_long_text_is_folded_between_words_when_it_does_not_fit() -> None:
     run = "scheduled__2026-01-01T00:00:00+00:00"
     table = Table(title="", columns=("what", "is"), rows=[("state", f"running, run {run}, generation 3")])
     assert f" state   running, run {run}," in lines(table, 60)
+
+
+RUN = "scheduled__2026-01-0{}T00:00:00+00:00"
+RUNS = Table(
+    title="Runs of shop",
+    columns=("run", "begun (UTC)", "state", "took", "in", "out", "lost"),
+    rows=[
+        (RUN.format(day), "2026-01-01 00:00:05", "finished?", "1 min 30 s", "1,234,567", "1,200,000", "0")
+        for day in (1, 2, 2)
+    ],
+    numbers=4,
+    more=3,
+)
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 120])
+def test_names_are_whole_and_stand_on_a_line_of_their_own_where_figures_leave_no_room(width: int) -> None:
+    shown = lines(RUNS, width)
+    assert max(map(len, shown)) <= width
+    assert shown[-1] == "... and 3 more"
+    figures = "2026-01-01 00:00:05 finished? 1 min 30 s 1,234,567 1,200,000 0"
+    rows = [" ".join(line.split()) for line in shown if "finished?" in line]
+    if width == 120:
+        assert rows == [f"{RUN.format(day)} {figures}" for day in (1, 2, 2)]
+        return
+    assert rows == [figures] * 3
+    # Rows that follow each other under one name have it once.
+    assert [line for line in shown if "scheduled" in line] == [RUN.format(1), RUN.format(2)]
+    assert shown[2:4] == ["run", next(line for line in shown if "begun (UTC)" in line)]
+
+
+def test_name_that_is_longer_than_the_line_is_folded_and_none_of_it_is_lost() -> None:
+    topic = "t" * 249
+    table = Table(title="Waiting", columns=("topic", "end", "lag"), rows=[(topic, "7", "5")], numbers=2)
+    shown = lines(table, 80)
+    assert max(map(len, shown)) <= 80
+    assert "".join(line for line in shown if line.startswith("tt")) == topic
+
+
+def test_short_names_stay_in_their_rows() -> None:
+    table = Table(title="", columns=("topic", "found"), rows=[("flights", "late " * 40)])
+    assert " flights   late late" in "\n".join(lines(table, 60))
