@@ -2,7 +2,7 @@
 
 ``dev/matrix`` runs a whole installation for each line of the table in ``docs/installing.md``. The bounds
 here, those of ``pyproject.toml`` and the table are the same. What lies outside may work: only
-Airflow before 3.1 is refused, and ``doctor`` names the rest.
+Airflow before 3.1 and pyspark before 3.5 are refused, and ``doctor`` names the rest.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ PROVEN = {
 }
 #: Below it the names that operators are made of do not exist.
 _OLDEST_AIRFLOW = Version("3.1")
+#: Below it pyspark does not know the Pythons that this package needs.
+_OLDEST_PYSPARK = Version("3.5")
 #: Distributions that install the same files.
 _SHARING = ("pyspark", "pyspark-client")
 
@@ -85,12 +87,19 @@ def require_airflow(*modules: str, what: str, found: Callable[[str], str | None]
     require("airflow", "airflow.sdk", *modules, what=what)
 
 
-def refuse_mixed_pyspark(found: Callable[[str], str | None] = version_of) -> None:
-    """Refuse ``pyspark`` beside a ``pyspark-client`` of another version.
+def refuse_unfit_pyspark(found: Callable[[str], str | None] = version_of) -> None:
+    """Refuse a ``pyspark`` that this package cannot work with, without importing it.
 
     :param found: gives a distribution's version.
-    :raises ConfigError: the versions differ.
+    :raises ConfigError: it is older than 3.5, or a ``pyspark-client`` of another version is beside it.
     """
+    spark = found("pyspark")
+    if spark is not None and is_older(spark, _OLDEST_PYSPARK):
+        raise ConfigError(
+            f"runs need pyspark {_OLDEST_PYSPARK} or newer, and pyspark {spark} is installed here",
+            fix="pip install 'airflow-kstreams[spark]', or 'airflow-kstreams[spark35]' where executors have "
+            "Spark 3.5 (docs/installing.md has the releases that are proven together)",
+        )
     if (mixed := mixed_pyspark(found)) is not None:
         raise mixed
 

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.launch.client_config_file import client_config_file
-from airflow_kstreams.launch.installation import refuse_mixed_pyspark, version_of
+from airflow_kstreams.launch.installation import refuse_unfit_pyspark, version_of
 from airflow_kstreams.launch.jvm_options import starting_quickly
 from airflow_kstreams.spark.executor.machine_files import ClientSettings, masked
 from airflow_kstreams.streams.errors import ConfigError
@@ -49,10 +49,10 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
     :param name: name in Spark's UI.
     :param master: Spark's master; if None, that of spark-submit or ``MASTER``, else a local one with every
         core.
-    :raises ConfigError: Spark is configured in a way that breaks the task protocol, or two versions of it are
-        mixed.
+    :raises ConfigError: Spark is configured in a way that breaks the task protocol, it is too old, or two
+        versions of it are mixed.
     """
-    refuse_mixed_pyspark()
+    refuse_unfit_pyspark()
     if "SPARK_REMOTE" in os.environ and is_before_spark_4():
         raise ConfigError(
             "SPARK_REMOTE is set: Spark Connect needs pyspark 4 here, and Spark 3.5 is installed",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 
 import pytest
 
 from airflow_kstreams.launch import installation
-from airflow_kstreams.launch.installation import Installed, installed, refuse_mixed_pyspark, require_airflow
+from airflow_kstreams.launch.installation import Installed, installed, refuse_unfit_pyspark, require_airflow
 from airflow_kstreams.spark.driver import spark_session
 from airflow_kstreams.streams.errors import ConfigError
+from tests.support.fresh_python import ROOT
 
 
 def having(**versions: str) -> Callable[[str], str | None]:
@@ -24,26 +26,43 @@ def test_session_is_refused_when_pyspark_and_its_client_are_of_two_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mixed = having(pyspark="4.2.1", pyspark_client="4.2.0")
-    monkeypatch.setattr(spark_session, "refuse_mixed_pyspark", lambda: refuse_mixed_pyspark(mixed))
+    monkeypatch.setattr(spark_session, "refuse_unfit_pyspark", lambda: refuse_unfit_pyspark(mixed))
     with pytest.raises(
         ConfigError, match=r"pyspark 4\.2\.1 and pyspark-client 4\.2\.0 are installed"
     ) as raised:
         spark_session.open_session("any")
     told = dict(re.findall(r"(pyspark(?:-client)?)==(\S+)", raised.value.fix))
-    refuse_mixed_pyspark(having(pyspark=told["pyspark"], pyspark_client=told["pyspark-client"]))
+    refuse_unfit_pyspark(having(pyspark=told["pyspark"], pyspark_client=told["pyspark-client"]))
+
+
+@pytest.mark.remedy("installation.refuse_unfit_pyspark")
+def test_session_is_refused_by_name_when_pyspark_is_older_than_3_5(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = having(pyspark="3.4.4")
+    monkeypatch.setattr(spark_session, "refuse_unfit_pyspark", lambda: refuse_unfit_pyspark(old))
+    with pytest.raises(
+        ConfigError, match=r"need pyspark 3\.5 .* pyspark 3\.4\.4 is installed here"
+    ) as raised:
+        spark_session.open_session("any")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra in re.findall(r"airflow-kstreams\[(\w+)\]", raised.value.fix):
+        (bounds,) = (text for text in extras[extra] if text.startswith("pyspark>"))
+        first = re.search(r">=([\d.]+)", bounds)
+        assert first is not None
+        refuse_unfit_pyspark(having(pyspark=first[1]))
 
 
 @pytest.mark.parametrize(
     "versions",
     [
         {},
+        {"pyspark": "3.5.0"},
         {"pyspark": "4.2.1"},
         {"pyspark": "4.2.0", "pyspark_client": "4.2.0"},
         {"pyspark_client": "4.2.0"},
     ],
 )
 def test_one_version_of_pyspark_is_taken_whichever_package_brought_it(versions: dict[str, str]) -> None:
-    refuse_mixed_pyspark(having(**versions))
+    refuse_unfit_pyspark(having(**versions))
 
 
 @pytest.mark.parametrize("older", ["3.0.6", "2.11.2", "1.10.15"])
