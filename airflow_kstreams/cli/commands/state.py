@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines on the progress of the reading.
 _EVERY_SECONDS = 5.0
+#: It leaves a part of 10 s to the start of the command, and to the first and the last look at the runs.
+_TIMEOUT_SECONDS = 8.0
+_LOOKS_SECONDS = 1.0
 
 
 @connecting
@@ -46,6 +49,9 @@ def state(  # noqa: PLR0913 - every parameter is an option
     hexadecimal: Annotated[
         bool, typer.Option("--hex", help="KEY is the serialized key, in hexadecimal.")
     ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Longest time for the reading; 0 for no bound.")
+    ] = _TIMEOUT_SECONDS,
     function: FunctionName = "topology",
     as_json: AsJson = False,
 ) -> None:
@@ -60,9 +66,11 @@ def state(  # noqa: PLR0913 - every parameter is an option
     from airflow_kstreams.cli.tables.state_tables import entry_pages, entry_table, state_notes
 
     topology = load_topology(application, function)
-    kafka = connection.cluster(application_settings(application_id, None))
+    look_ms = round((timeout + _LOOKS_SECONDS) * 1000) if timeout else None
+    kafka = connection.cluster(application_settings(application_id, None), look_ms=look_ms)
     progress = None if as_json else _Progress().show
-    with StoredState(kafka, topology, application_id, store, progress=progress) as read:
+    bound = timeout or None
+    with StoredState(kafka, topology, application_id, store, progress=progress, seconds=bound) as read:
         entries = _entries(read, key, hexadecimal=hexadecimal)
         if as_json:
             print_json_list(

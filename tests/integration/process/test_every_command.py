@@ -22,6 +22,8 @@ from typer.testing import CliRunner, Result
 
 from airflow_kstreams.cli import shared_options
 from airflow_kstreams.cli.app import COMMANDS, app
+from airflow_kstreams.cli.commands import state as state_command
+from airflow_kstreams.cli.commands import status as status_command
 from airflow_kstreams.explore import exploration
 from airflow_kstreams.kafka.client_errors import wrong_credentials
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -132,6 +134,8 @@ def test_first_contact_leaves_room_in_ten_seconds(monkeypatch: pytest.MonkeyPatc
     monkeypatch.undo()
     assert shared_options.CONNECT_MS <= 8_000
     assert exploration._TIMEOUT_MS <= 8_000
+    assert status_command._TIMEOUT_SECONDS <= 8
+    assert state_command._TIMEOUT_SECONDS + state_command._LOOKS_SECONDS <= 9
 
 
 @each_command

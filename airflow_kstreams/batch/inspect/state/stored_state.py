@@ -70,9 +70,11 @@ class StoredState:
     :param store: name of the store.
     :param clock: clock to go by; the machine's unless given.
     :param progress: called with the number of offsets read so far, and the number to read in all.
+    :param seconds: longest time for all reading, from now on; None for no bound.
     :raises ConfigError: the topology has no such store, or the store has no changelog, or no run has created
         it yet.
-    :raises StateStoreError: its runs have written it with other serdes, or as another kind of store.
+    :raises StateStoreError: its runs have written it with other serdes, or as another kind of store; or the
+        time is over, when it is read.
     :raises DataLossError: a part of the changelog was deleted or truncated; when it is read.
     :raises KafkaClientError: the broker does not answer, or does not let this user read the topics.
 
@@ -96,6 +98,7 @@ class StoredState:
         *,
         clock: Clock | None = None,
         progress: Progress | None = None,
+        seconds: float | None = None,
     ) -> None:
         self._cluster = cluster
         self._plan = topology.plan(application_id)
@@ -108,6 +111,8 @@ class StoredState:
         self._clock = clock or SystemClock()
         self._progress = progress or _unseen
         self._done = self._total = 0
+        self._seconds = seconds
+        self._end = None if seconds is None else self._clock.monotonic_seconds() + seconds
         self._topic_id = ""
         with ExitStack() as clients:
             self._admin = clients.enter_context(closing(cluster.admin()))
@@ -326,10 +331,24 @@ class StoredState:
         while (end := self._ends([partition])[partition]) > position:
             read = BoundedRead(self._reader, {partition: (position, end)}, clock=self._clock)
             for fetched in read:
+                self._refuse_to_read_on(partition)
                 fold.add(self._own(partition, fetched.get(partition, ())), wanted)
                 self._step(read.positions[partition] - position)
                 position = read.positions[partition]
             position = end
+
+    def _refuse_to_read_on(self, partition: TopicPartition) -> None:
+        """Refuse to read longer than the bound. What was read of this partition is no state: a later record
+        may replace it.
+
+        :raises StateStoreError: the time is over.
+        """
+        if self._end is not None and self._clock.monotonic_seconds() >= self._end:
+            raise StateStoreError(
+                f"store {self.store!r}: the time of {self._seconds:g} s was over at {partition}, when "
+                f"{self._done:,} of {self._total:,} offsets were read",
+                fix="give it more time (--timeout SECONDS, 0 for no bound), or ask for one key",
+            )
 
     def _refuse_lost(self, partition: TopicPartition, log_start: int) -> None:
         """Refuse a part of the changelog that does not hold all records that runs have written.

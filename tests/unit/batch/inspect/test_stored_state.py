@@ -4,6 +4,7 @@ runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -537,3 +538,27 @@ def test_progress_says_how_many_offsets_are_read() -> None:
     done, total = told[-1]
     assert done == total
     assert done >= len(KEYS)
+
+
+@pytest.mark.remedy("stored_state.StoredState._refuse_to_read_on")
+def test_reading_ends_when_its_time_is_over_and_goes_on_with_more_of_it() -> None:
+    app = application(table(), partitions=2)
+    send(app, [(f"key {number}", number, number) for number in range(40)])
+    app.run("one")
+    clock = ManualClock(now_ms=0)
+
+    def all_in(seconds: float | None) -> int:
+        def slow(done: int, total: int) -> None:
+            clock.sleep(5)
+
+        with StoredState(
+            app.cluster, app.topology, "app", "newest", clock=clock, progress=slow, seconds=seconds
+        ) as state:
+            return len(list(state.all()))
+
+    with pytest.raises(
+        StateStoreError, match=r"the time of 5 s was over at app-newest-changelog-1"
+    ) as raised:
+        all_in(5)
+    assert re.search(r"when \d+ of \d\d offsets were read$", raised.value.cause)
+    assert all_in(60) == all_in(None) == 40
