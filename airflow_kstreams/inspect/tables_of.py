@@ -56,8 +56,8 @@ def tables_of_diagnosis(found: Diagnosis) -> Iterator[Table]:
     """Yield the table of the doctor's findings."""
     yield Table(
         title=f"What the doctor found of {found.application_id}",
-        columns=("", "check", "found", "what to do"),
-        rows=[(each.level.value, each.check, each.text, each.fix) for each in found.findings],
+        columns=("", "check", "code", "found", "what to do"),
+        rows=[(each.level.value, each.check, each.code, each.text, each.fix) for each in found.findings],
     )
 
 

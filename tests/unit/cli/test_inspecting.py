@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -245,25 +246,41 @@ def test_status_says_what_is_odd_though_green(kafka: InMemoryKafka, monkeypatch:
 def test_values_show_themselves_in_notebooks_as_the_commands_do(
     shop: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert isinstance(shop.on, InMemoryKafka)
+    for value, command in (
+        (inspect.applications(shop.on), ("status", "--all")),
+        (inspect.runs("shop", shop.on), ("runs",)),
+        (inspect.run("shop", "r0", shop.on), ("runs", "--show", "r0")),
+        (inspect.compare("shop", "r0", "r1", shop.on), ("runs", "--compare", "r0", "r1")),
+        (inspect.lag("shop", shop.on), ("lag",)),
+        (inspect.plan("shop", shop.on), ("plan",)),
+    ):
+        words = cells(value._repr_html_())
+        printed = words_of(everything(*command[1:]) if command[0] == "status" else look(*command)).split()
+        # A notebook has no width, so words that a terminal breaks are put together again.
+        assert "".join(printed) == "".join(words).replace(" ", ""), command
+
+
+def test_findings_show_all_that_the_command_prints_of_them(
+    shop: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(examination, "_looks", lambda *_: [])  # they start processes
     assert isinstance(shop.on, InMemoryKafka)
-    read = (
-        inspect.runs("shop", shop.on),
-        inspect.run("shop", "r0", shop.on),
-        inspect.compare("shop", "r0", "r1", shop.on),
-        inspect.lag("shop", shop.on),
-        inspect.plan("shop", shop.on),
-        inspect.doctor("shop", shop.topology, shop.on),
-    )
-    titles = [re.findall("<b>(.*?)</b>", each._repr_html_())[0] for each in read]
-    assert titles == [
-        "Runs of shop",
-        "Run r0 of shop",
-        "First r0, second r1",
-        "Waiting for shop",
-        "Next run of shop",
-        "What the doctor found of shop",
+    found = inspect.doctor("shop", shop.topology, shop.on)
+    shown = cells(found._repr_html_())
+    assert shown[1:6] == ["", "check", "code", "found", "what to do"]
+    assert shown[6:] == [
+        text
+        for each in found.findings
+        for text in (each.level.value, each.check, each.code, each.text, each.fix)
     ]
+    assert any(each.fix for each in found.findings)
+
+
+def cells(page: str) -> list[str]:
+    """Return the texts of HTML, each title, cell and note."""
+    texts = re.findall("<(?:b|th|td|p)(?: [^>]*)?>(.*?)</(?:b|th|td|p)>", page, re.DOTALL)
+    return [html.unescape(text) for text in texts]
 
 
 @pytest.mark.parametrize("command", ["runs", "lag", "plan"])
