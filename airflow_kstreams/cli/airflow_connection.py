@@ -38,7 +38,8 @@ def read_airflow_connection(conn_id: str) -> dict[str, str]:
         reported = reported_in(line)
         if reported is not None:
             raise ConfigError(reported.cause, fix=reported.fix)
-    raise _unanswered(conn_id, done.stderr.strip().rpartition("\n")[2] or "it ended without a word")
+    last = done.stderr.strip().rpartition("\n")[2]
+    raise _unanswered(conn_id, last or f"its process ended with code {done.returncode} and printed nothing")
 
 
 def _unanswered(conn_id: str, reason: str) -> ConfigError:

@@ -178,7 +178,7 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the run stands on which somebody works, or should.
+    """The state of the run that is under way, or that a driver has to go on with.
 
     :param run_id: the run.
     :param text: one line: how it stands, and since when.
@@ -200,7 +200,7 @@ class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     :param application_id: the application.
     :param state: state of its batch runs.
     :param run: run that goes on, or the last one; null if none has begun.
-    :param standing: where the run stands on which somebody works, or should; null if there is no such run.
+    :param standing: state of the run that is under way, or that a driver has to go on with; null without one.
     :param lease: lease that was not released; null without one.
     :param last_reset: last reset; null if a run has finished since, or there was none.
     :param offsets: offsets of the input partitions.

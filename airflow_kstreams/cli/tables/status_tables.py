@@ -207,7 +207,7 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
 
 
 def _standing(found: RunStatus, standing: Standing) -> Iterator[tuple[str, str]]:
-    """Yield where the run stands on which somebody works, or should, and how it goes on."""
+    """Yield the state of the run that is under way or to be gone on with, and the command for that."""
     yield "run", standing.run_id
     yield "state", standing.text
     if earlier := earlier_attempts(found.histories.of(standing.run_id)):

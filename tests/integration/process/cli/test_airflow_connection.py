@@ -37,7 +37,7 @@ def test_settings_are_those_of_the_connection_or_the_error_says_how_to_add_it(
     ("fails", "cause"),
     [
         ("echo no database >&2; exit 1", "no database"),
-        ("exit 3", "without a word"),
+        ("exit 3", "its process ended with code 3 and printed nothing"),
         ("sleep 60", "within 0.5 s"),
     ],
 )
