@@ -85,7 +85,7 @@ class Table:
                 yield ""
             yield self._piece(title, dict(zip(places, widths, strict=True)), last=number == len(pieces))
 
-    def _under_names(self, widths: Sequence[int]) -> Iterator[RichTable | Text]:
+    def _under_names(self, widths: Sequence[int]) -> Iterator[RichTable | Text | str]:
         """Yield each name on a line of its own, and below it its rows.
 
         :param widths: of the columns behind the first one.
