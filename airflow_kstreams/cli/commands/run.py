@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from typing import Annotated, Literal
 
 import typer
@@ -53,7 +54,9 @@ def run(
         options += ["--run-id", run_id]
     for pair in (f"processing.guarantee={guarantee}", *(setting or ())):
         options += ["--setting", pair]
-    connection.cluster()  # refuses what cannot be a client's settings before Spark is started
+    # A wrong setting, address or login is said at once, before Spark is started.
+    with closing(connection.cluster().admin()) as admin:
+        admin.broker_addresses()
     config = {name: str(value) for name, value in connection.client_config().items()}
     with client_config_file(config) as made:
         # The driver takes the place of this process, with its terminal and its signals, and removes the file.

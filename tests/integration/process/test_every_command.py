@@ -8,13 +8,16 @@ schema and 80 columns. Real processes stand for what one process cannot show.
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -25,16 +28,16 @@ from airflow_kstreams.cli.app import COMMANDS, app
 from airflow_kstreams.cli.commands import state as state_command
 from airflow_kstreams.cli.commands import status as status_command
 from airflow_kstreams.explore import exploration
-from airflow_kstreams.kafka.client_errors import wrong_credentials
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from dev.servers.secured import SecuredBroker
 from tests.support.command_line import fitting, json_error_of, process
 from tests.support.fresh_python import ROOT
 from tests.support.kafka.in_process import Application
 
-#: Commands that start or write something: their own tests try them.
-ELSEWHERE = {"broker", "init", "publish", "run"}
 CLUSTER = "airflow_kstreams.kafka.cluster.KafkaCluster"
+#: As users have them.
+CONNECT_MS, EXPLORE_MS = shared_options.CONNECT_MS, exploration._TIMEOUT_MS
 APP = "flight-delays"
 FILE = """
 from airflow_kstreams.streams import KStreamBuilder, serdes
@@ -44,11 +47,14 @@ def topology():
     counts = builder.stream("flights").group_by_key().count(store="delays")
     counts.to_stream().send_to("carrier-delays", value_serde=serdes.int64())
     return builder.build()
+
+if __name__ == "__main__":
+    raise SystemExit("a run is not started here")
 """
 
 
-def _connecting() -> Iterator[tuple[str, list[str]]]:
-    """Yield the words of each command that connects, and its example."""
+def _examples() -> Iterator[tuple[str, list[str], set[str]]]:
+    """Yield the words of each command, its example, and the names of its parameters."""
     root: Any = get_command(app)
     with root.make_context("airflow-kstreams", ["--help"], resilient_parsing=True) as context:
         for name, listed in COMMANDS.items():
@@ -57,16 +63,23 @@ def _connecting() -> Iterator[tuple[str, list[str]]]:
                 words = shlex.split(example)
                 below = getattr(command, "commands", {})
                 one = below[words[1]] if below else command
-                if any(parameter.name == "config_file" for parameter in one.params):
-                    yield (f"{name} {words[1]}" if below else name), words
+                named = {parameter.name for parameter in one.params}
+                yield (f"{name} {words[1]}" if below else name), words, named
 
 
-#: The first example of each.
-LINES: dict[str, list[str]] = {}
-for _command, _example in _connecting():
-    if _example[0] not in ELSEWHERE:
+#: The first example of each command.
+EVERY: dict[str, list[str]] = {}
+#: Those that connect, and those of them that print JSON.
+LINES: dict[str, list[str]] = {"status all": ["status", "--all"]}
+WITH_JSON = {"status all"}
+for _command, _example, _named in _examples():
+    EVERY.setdefault(_command, _example)
+    if "config_file" in _named:
         LINES.setdefault(_command, _example)
+        WITH_JSON |= {_command} if "as_json" in _named else set()
 each_command = pytest.mark.parametrize("command", LINES)
+#: Without the one that becomes another process, which has tests of its own.
+each_look = pytest.mark.parametrize("command", [each for each in LINES if each != "run"])
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +90,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flight_delays.py").write_text(FILE)
+    (tmp_path / "records.jsonl").write_text('{"order": "a", "at": 1700000000000}\n')
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setattr(shared_options, "CONNECT_MS", 200)
     monkeypatch.setattr(exploration, "_TIMEOUT_MS", 1_000)
     return tmp_path
@@ -87,6 +102,10 @@ def tried(command: str, *more: str, server: str = "in-memory:9092") -> Result:
     words = [word.replace("spark_apps/flight_delays.py", "flight_delays.py") for word in LINES[command]]
     named = ["--bootstrap-server", server] if server else []
     return CliRunner().invoke(app, [*words, *named, *more])
+
+
+def json_of(command: str) -> list[str]:
+    return ["--json"] if command in WITH_JSON else []
 
 
 def refused(result: Result, exit_code: int = 1) -> str:
@@ -122,45 +141,61 @@ def test_no_broker_is_one_line_that_names_the_address(command: str, free_port: i
     address = f"127.0.0.1:{free_port}"
     line = refused(tried(command, server=address))
     assert line.startswith(f"error: broker unreachable at {address}: ")
-    result = tried(command, "--json", server=silent)
-    cause = json_error_of(result)["cause"]
+    result = tried(command, *json_of(command), server=silent)
+    cause = json_error_of(result)["cause"] if command in WITH_JSON else refused(result).partition(" -- ")[0]
+    cause = cause.removeprefix("error: ")
     assert cause.startswith(f"broker unreachable at {silent}: ")
     # The bound of the first contact, not that of a request of a run.
     assert cause.endswith("(waited 1 s)" if command == "explore" else "(waited 0.2 s)")
     assert (result.exit_code, result.stdout) == (1, "")
 
 
-def test_first_contact_leaves_room_in_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert shared_options.CONNECT_MS <= 8_000
-    assert exploration._TIMEOUT_MS <= 8_000
+def test_first_contact_leaves_room_in_ten_seconds() -> None:
+    assert max(CONNECT_MS, EXPLORE_MS) <= 8_000
     assert status_command._TIMEOUT_SECONDS <= 8
     assert state_command._TIMEOUT_SECONDS + state_command._LOOKS_SECONDS <= 9
 
 
+@pytest.fixture(scope="module")
+def wrong_login(secured_broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of client settings with a password that the broker refuses."""
+    config = {**secured_broker.scram_config("carol"), "sasl.password": "canary of another"}
+    path = tmp_path_factory.mktemp("login") / "client.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+    return path
+
+
+@pytest.mark.promise("wrong-logins-are-final")
 @each_command
-def test_wrong_login_is_one_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing:
-        def admin(self) -> NoReturn:
-            raise wrong_credentials("kafka:9092", "SASL authentication error: no such user")
-
-        def reader(self, **_: object) -> NoReturn:
-            self.admin()
-
-        writer = reader
-
-    monkeypatch.setattr(CLUSTER, lambda *_, **__: Refusing())
-    assert refused(tried(command)).startswith("error: the broker at kafka:9092 refused the credentials: ")
-    assert json_error_of(tried(command, "--json"))["error"] == "KafkaClientError"
+def test_wrong_login_is_one_line_that_says_what_to_correct(
+    command: str, wrong_login: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_options, "CONNECT_MS", CONNECT_MS)
+    monkeypatch.setattr(exploration, "_TIMEOUT_MS", EXPLORE_MS)
+    began = time.monotonic()
+    result = tried(command, "--config-file", str(wrong_login), *json_of(command), server="")
+    assert time.monotonic() - began < 10
+    if command in WITH_JSON:
+        error = json_error_of(result)
+        cause, fix = error["cause"], error["fix"]
+        assert (result.exit_code, result.stdout, error["error"]) == (1, "", "KafkaClientError")
+    else:
+        cause, _, fix = refused(result).removeprefix("error: ").partition(" -- what to do: ")
+    assert re.match(r"the broker at 127\.0\.0\.1:\d+ refused the credentials: .*[Aa]uthentication", cause)
+    assert "sasl.username and sasl.password" in fix
+    assert "canary" not in result.output
 
 
 @pytest.mark.promise("json-fits-its-schema")
-@each_command
+@pytest.mark.parametrize("command", EVERY)
 def test_wrong_option_is_one_line(command: str) -> None:
-    line = refused(tried(command, "--no-such-option"), 2)
+    def wrong(*more: str) -> Result:
+        return CliRunner().invoke(app, [*EVERY[command], "--no-such-option", *more])
+
+    line = refused(wrong(), 2)
     assert line.startswith("error: No such option: --no-such-option")
     assert line.endswith(f" -- what to do: see airflow-kstreams {command} --help")
-    assert json_error_of(tried(command, "--no-such-option", "--json"))["error"] == "UsageError"
+    assert json_error_of(wrong("--json"))["error"] == "UsageError"
 
 
 @each_command
@@ -187,7 +222,9 @@ def kafka_of(partitions: int, monkeypatch: pytest.MonkeyPatch) -> Application:
 
 
 @pytest.mark.promise("misspelt-applications-are-refused")
-@pytest.mark.parametrize("command", [each for each in LINES if "--application-id" in LINES[each]])
+@pytest.mark.parametrize(
+    "command", [each for each in LINES if "--application-id" in LINES[each] and each != "run"]
+)
 def test_wrong_id_is_an_error_with_the_ids_that_are_spelt_alike(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,12 +239,12 @@ def test_wrong_id_is_an_error_with_the_ids_that_are_spelt_alike(
 # == no partitions, and many
 
 
-@each_command
+@each_look
 def test_topics_that_are_gone_leave_no_traceback(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     application = kafka_of(2, monkeypatch)
     application.run("r")
     application.cluster.admin().delete_topics(["flights"])
-    for more in ((), ("--json",)):
+    for more in ([], *([json_of(command)] if command in WITH_JSON else ())):
         result = tried(command, *more)
         well_ended(command, result)
         if more and result.stdout:
@@ -227,7 +264,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.promise("json-fits-its-schema")
-@each_command
+@each_look
 def test_a_thousand_partitions_fit_80_columns_and_the_schema(
     command: str, wide: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +274,8 @@ def test_a_thousand_partitions_fit_80_columns_and_the_schema(
     # Notes and remedies are whole lines, to be copied.
     rows = [line for line in text.stdout.splitlines() if line.startswith(" ") and "   " in line.strip()]
     assert max(map(len, rows), default=0) <= 80
+    if command not in WITH_JSON:
+        return
     result = tried(command, "--json")
     well_ended(command, result)
     if result.stdout:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
+from airflow_kstreams.testing import InMemoryKafka
 from tests.unit.cli.test_app import invoke
 
 
@@ -30,6 +31,7 @@ def became(monkeypatch: pytest.MonkeyPatch) -> Became:
         found.config = json.loads(found.path.read_text())
 
     monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda *_, **__: InMemoryKafka())
     return found
 
 
