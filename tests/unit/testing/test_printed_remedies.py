@@ -254,8 +254,10 @@ def committed(on: InMemoryKafka, offsets: Any = OFFSETS, **options: Any) -> Any:
     return on.values("in"), on.reader(group_id="app").committed([IN])[IN].offset
 
 
-def read(on: InMemoryKafka, offset: int) -> Any:
+def read(on: InMemoryKafka, offset: int, *, closed: bool = False) -> Any:
     reader = on.reader(group_id="app")
+    if closed:
+        reader.close()
     reader.assign({IN: offset})
     return [each.value() for each in reader.poll(max_records=9, timeout_seconds=0).records.get(IN, ())]
 
@@ -349,6 +351,12 @@ KAFKA = [
     ),
     walked("reader.InMemoryReader._advance", lambda: read(expired(), 0), lambda: read(expired(), 1), [b"2"]),
     walked("reader.InMemoryReader._advance", lambda: read(expired(), 9), lambda: read(expired(), 2), []),
+    walked(
+        "reader.InMemoryReader._refuse_closed",
+        lambda: read(kafka(), 0, closed=True),
+        lambda: read(kafka(), 0),
+        [b"1"],
+    ),
     walked(
         "writer.InMemoryTransactionalWriter._add_offsets",
         lambda: committed(kafka(), LONG),
