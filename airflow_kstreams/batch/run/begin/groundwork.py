@@ -48,6 +48,7 @@ from airflow_kstreams.batch.run.begin.parked_before import (
     refuse_orphaned,
 )
 from airflow_kstreams.batch.run.begin.placed_keys import refuse_keys_apart
+from airflow_kstreams.batch.run.begin.seen_keys import KeyLook
 from airflow_kstreams.batch.run.begin.unsaid_growth import refuse_unsaid_growth
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import SourceTopics, check_topics, ensure_topics, gone_warnings
@@ -141,8 +142,9 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
 
     def refuse_groups(grouped: Mapping[int, GroupedPartitions], bound: Bound) -> None:
         refuse_orphaned(ledger, plan, grouped, seen)
-        refuse_unsaid_growth(session, plan, grouped, bound, interval_ms=request.interval_ms)
-        refuse_keys_apart(session, plan, grouped, ledger, interval_ms=request.interval_ms)
+        look = KeyLook(session, ledger, request.interval_ms)
+        refuse_unsaid_growth(look, plan, grouped, bound)
+        refuse_keys_apart(look, plan, grouped, ledger)
 
     # The offsets of open transactions are read below, once those are over.
     seen = parked_left(facts, session.committed_so_far(parking)) if parking else {}

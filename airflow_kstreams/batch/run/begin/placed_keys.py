@@ -9,16 +9,16 @@ Rule: what meets in a store is compared by the keys that lie first in each parti
 put a key is known, and so it is of a topic, or a changelog, all of whose keys lie there and hardly would by
 chance. Of any other only the keys that are seen on both sides say something. More than a quarter of them
 elsewhere is refused: a few may have been placed by hand. Of keys in JSON, the engine's bytes decide: what
-another program wrote with blanks lies by its own.
+another program wrote with blanks lies by its own, and one topic with both forms has a key in two partitions.
 
-It is looked at where it matters first: when state begins, while little was read of a topic, and when state is
-to go on with topics that did not feed it. What ``initial.partitions`` names is not looked into. Topics that
-have grown, and a partition grouper of the user's, have checks of their own.
+It is looked at where it matters first: when state begins, where something is new in a topic of which little
+was read, and when state is to go on with topics that did not feed it. What ``initial.partitions`` names is
+not looked into. Topics that have grown, and a partition grouper of the user's, have checks of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -29,20 +29,20 @@ from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.run.begin.seen_keys import (
     PARTITIONS,
+    KeyLook,
     KeySeen,
+    Placing,
     first_partitions,
     seen_keys,
-    to_read,
-    whole,
 )
-from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.state_left import give_up
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import EntryKeys, SubtopologyPlan, TopologyPlan, json_decoder
+from airflow_kstreams.streams.ports import TopicPartition
 
-#: Records of a topic up to which each run looks at it again.
-_FEW = 1_000
+#: Offsets of a topic up to which a run that finds something new there looks at it again.
+_FEW = 200
 #: If all keys lie by the default partitioner with less probability than this, it is no chance.
 _CHANCE = 0.001
 _decode = json_decoder(object).decode
@@ -74,6 +74,17 @@ class _Placed:
         """The keys that the default partitioner would have placed elsewhere."""
         return [key for key in self.seen if key.hashed % self.count != key.at.partition]
 
+    @property
+    def twice(self) -> list[tuple[KeySeen, KeySeen]]:
+        """The keys that lie in two partitions, unless hardly any does."""
+        first: dict[bytes, KeySeen] = {}
+        found: dict[bytes, KeySeen] = {}
+        for key in self.seen:
+            if first.setdefault(key.key, key) is not key:
+                found[key.key] = key
+        pairs = [(first[key], other) for key, other in found.items()]
+        return pairs if len(pairs) * _ASTRAY > len(first) else []
+
     def apart(self, other: _Placed) -> tuple[KeySeen, int] | None:
         """Return a key of the other that would lie elsewhere here, and where; None if hardly any does."""
         known = {key.key: key.at.partition for key in self.seen}
@@ -86,82 +97,140 @@ class _Placed:
         return apart[0] if len(apart) * _ASTRAY > len(places) else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meeting:
+    """Topics, and changelogs, whose equal keys are to lie in partitions of equal numbers.
+
+    :param names: their names.
+    :param topics: names of the topics that are read.
+    :param count: number of partitions.
+    :param before: recorded groups of the changelogs.
+    """
+
+    sub: SubtopologyPlan
+    names: tuple[str, ...]
+    topics: tuple[str, ...]
+    count: int
+    before: tuple[GroupedPartitions, ...]
+
+    @property
+    def fed_anew(self) -> bool:
+        """Whether state is to go on with topics that did not feed it."""
+        fed = {topic for each in self.before for topic in each.partitions}
+        return bool(self.before) and not fed.issuperset(self.topics)
+
+    @property
+    def begins(self) -> bool:
+        """Whether there is state that no run has kept yet."""
+        kept = {changelog for each in self.before for changelog in each.changelogs}
+        return not kept.issuperset({*self.sub.changelogs.values()}.intersection(self.names))
+
+    @property
+    def may_part(self) -> bool:
+        """Whether the topics alone may show keys that do not meet."""
+        return len(self.topics) > 1 or not {*self.topics}.isdisjoint(self.sub.json_keys)
+
+    def asked(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of a topic that are looked at."""
+        return first_partitions(topic, self.count, max(1, PARTITIONS // len(self.topics)))
+
+
 def refuse_keys_apart(
-    session: CoordinatorSession,
-    plan: TopologyPlan,
-    grouped: Mapping[int, GroupedPartitions],
-    ledger: Ledger,
-    *,
-    interval_ms: tuple[int, int] | None,
+    look: KeyLook, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], ledger: Ledger
 ) -> None:
     """Refuse to begin if equal keys do not meet.
 
     :param grouped: subtopology id -> its partition groups.
-    :param interval_ms: data interval that is to be read, if the run keeps to one, in epoch milliseconds.
     :raises TopologyError: the keys that were seen show that.
     """
+    meetings = list(_meetings(plan, grouped, ledger))
+    known = {*plan.repartition_topics, *look.session.settings.first_counts}
+    # What most runs find is that nothing is new in what was read little, or that there is no such topic.
+    little = {
+        tp
+        for each in meetings
+        for topic in (each.topics if each.may_part and not each.fed_anew else ())
+        if topic not in known and (each.begins or _little_read(topic, ledger))
+        for tp in each.asked(topic)
+    }
+    new = look.find_new(sorted(little))
+    looked = [each for each in meetings if each.fed_anew or not new.isdisjoint(each.topics)]
+    seen = _seen(look, looked, known)
+    for each in looked:
+        placed = [
+            _Placed(topic=topic, count=each.count, seen=seen.get(topic, ()), ours=topic in plan.intermediates)
+            for topic in each.topics
+        ]
+        for topic in placed:
+            if topic.topic in each.sub.json_keys:
+                _refuse_two_forms(plan, topic)
+        _refuse_topics(plan, placed)
+        for state in _states(look, plan, each) if each.fed_anew else ():
+            _refuse_state(ledger.assignment, plan, state, placed)
+
+
+def _seen(look: KeyLook, looked: Sequence[_Meeting], known: Container[str]) -> dict[str, tuple[KeySeen, ...]]:
+    """Return by topic the keys that are seen in it, in one look at all.
+
+    :param known: topics that are not looked into.
+    """
+    placings: dict[str, Placing] = {}
+    some, all_of = dict[TopicPartition, None](), dict[TopicPartition, None]()
+    for each in looked:
+        for topic in each.topics:
+            if topic not in known:
+                (all_of if each.fed_anew else some).update(dict.fromkeys(each.asked(topic)))
+                placings[topic] = partial(_placing, EntryKeys(suffix=each.sub.key_suffixes.get(topic, 0)))
+                if topic in each.sub.json_keys:
+                    placings[topic] = _rewritten
+    spans = {**look.reaching_back([*some]), **look.whole([*all_of])}
+    found: dict[str, list[KeySeen]] = {}
+    for key in seen_keys(look.session, spans, placings):
+        found.setdefault(key.at.topic, []).append(key)
+    return {topic: tuple(keys) for topic, keys in found.items()}
+
+
+def _meetings(
+    plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], ledger: Ledger
+) -> Iterator[_Meeting]:
     for sub in () if plan.partition_grouper else plan.subtopologies:
         entry = grouped[sub.id]
         if entry.grown or entry.processors is not None:
             continue
-        for together in sub.keyed_together:
-            topics = [topic for topic in together if topic in sub.sources]
+        for names in sub.keyed_together:
+            topics = tuple(topic for topic in names if topic in sub.sources)
             count = max((entry.partitions[topic] for topic in topics), default=1)
-            before = [
-                each for each in ledger.assignment.entries if not each.changelogs.keys().isdisjoint(together)
-            ]
-            fed = {topic for each in before for topic in each.partitions}
-            fed_anew = bool(before) and not fed.issuperset(topics)
-            if count == 1 or not (fed_anew or (len(topics) > 1 and _little_read(plan, topics, ledger))):
-                continue
-            most = max(1, PARTITIONS // len(topics))
-            placed: list[_Placed] = []
-            for topic in topics:
-                known = topic in plan.repartition_topics or topic in session.settings.first_counts
-                asked = () if known else first_partitions(topic, count, most)
-                spans = whole(session, asked) if fed_anew else to_read(session, asked, interval_ms)
-                keys = EntryKeys(suffix=sub.key_suffixes.get(topic, 0))
-                placing = _rewritten if topic in sub.json_keys else partial(_placing, keys)
-                seen = tuple(seen_keys(session, spans, placing))
-                placed.append(_Placed(topic=topic, count=count, seen=seen, ours=topic in plan.intermediates))
-            _refuse_topics(plan, placed)
-            for state in _states(session, plan, sub, before, together, count) if fed_anew else ():
-                _refuse_state(ledger.assignment, plan, state, placed)
+            before = tuple(
+                each for each in ledger.assignment.entries if not each.changelogs.keys().isdisjoint(names)
+            )
+            if count > 1:
+                yield _Meeting(sub=sub, names=names, topics=topics, count=count, before=before)
 
 
-def _little_read(plan: TopologyPlan, topics: Collection[str], ledger: Ledger) -> bool:
-    """Return True if runs have read few records, or none, of one of the topics that others write, too."""
-    asked = {*topics} - {*plan.repartition_topics}
-    left = ledger.left(asked)
-    return any(topic not in left or sum(left[topic].stops_of(topic).values()) < _FEW for topic in asked)
+def _little_read(topic: str, ledger: Ledger) -> bool:
+    """Return True if runs have read few records of a topic, or none."""
+    left = ledger.left([topic])
+    return topic not in left or sum(left[topic].stops_of(topic).values()) < _FEW
 
 
-def _states(
-    session: CoordinatorSession,
-    plan: TopologyPlan,
-    sub: SubtopologyPlan,
-    before: Collection[GroupedPartitions],
-    together: Collection[str],
-    count: int,
-) -> Iterator[_Placed]:
-    """Yield what is known of the state that earlier runs left.
-
-    :param before: partition groups of those runs.
-    """
+def _states(look: KeyLook, plan: TopologyPlan, meeting: _Meeting) -> Iterator[_Placed]:
+    """Yield what is known of the state that earlier runs left."""
     is_ours = ProtocolTopics(plan.application_id).is_internal
-    changelogs = sorted({*sub.changelogs.values()}.intersection(together))
-    found = session.admin.describe_topics(changelogs)
-    for each in before:
+    changelogs = sorted({*meeting.sub.changelogs.values()}.intersection(meeting.names))
+    found = look.session.admin.describe_topics(changelogs)
+    for each in meeting.before:
         for topic in changelogs:
             if topic not in found or (found[topic].topic_id, found[topic].partitions) != (
                 each.changelogs.get(topic),
-                count,
+                meeting.count,
             ):
                 continue  # the check of the groups refuses another number
-            keys = sub.entry_keys[topic]
-            asked = () if keys.unfit else first_partitions(topic, count)
-            seen = seen_keys(session, whole(session, asked), partial(_placing, keys))
-            yield _Placed(topic=topic, count=count, seen=tuple(seen), ours=all(map(is_ours, each.partitions)))
+            keys = meeting.sub.entry_keys[topic]
+            asked = () if keys.unfit else first_partitions(topic, meeting.count)
+            seen = seen_keys(look.session, look.whole(asked), {topic: partial(_placing, keys)})
+            yield _Placed(
+                topic=topic, count=meeting.count, seen=tuple(seen), ours=all(map(is_ours, each.partitions))
+            )
 
 
 def _placing(keys: EntryKeys, key: bytes) -> bytes | None:
@@ -177,6 +246,19 @@ def _rewritten(key: bytes) -> bytes:
         return msgspec.json.encode(_decode(key))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # an error of its record
         return key
+
+
+def _refuse_two_forms(plan: TopologyPlan, topic: _Placed) -> None:
+    """:raises TopologyError: equal keys of one topic do not meet, because their bytes differ."""
+    for one, other in topic.twice[:1]:
+        raise TopologyError(
+            f"application {plan.application_id!r} keeps state by the keys of {topic.topic}, and that of "
+            f"{one} is that of {other}, too: producers that write JSON with blanks and without, or place "
+            "keys in different ways, part what is equal",
+            fix=f"read {topic.topic} through repartition({topic.count}), a table by "
+            f"builder.stream(topic).repartition({topic.count}).to_table(); if keys are to lie as they do, "
+            f"initial.partitions={topic.topic}={topic.count} lets them",
+        )
 
 
 def _refuse_topics(plan: TopologyPlan, placed: list[_Placed]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
@@ -19,6 +20,12 @@ _READ_AT_ONCE = 8
 #: Number of keys, and of records, of a partition that are looked at.
 _KEYS = 32
 _RECORDS = 1_000
+#: Number of offsets of a partition that are looked at before those that a run may read.
+_BACK = 100
+
+
+#: Returns the bytes of a key that decide its partition, None if there are none.
+Placing = Callable[[bytes], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,45 +57,90 @@ def first_partitions(topic: str, count: int, most: int = PARTITIONS) -> list[Top
     return [TopicPartition(topic, number) for number in range(min(count, most))]
 
 
-def to_read(
-    session: CoordinatorSession,
-    partitions: Sequence[TopicPartition],
-    interval_ms: tuple[int, int] | None,
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Return for each partition the offsets ``[from, to)`` that may be read.
+class KeyLook:
+    """The offsets between which one begin looks for keys. Each is asked for once, and only if it matters.
 
+    :param session: session of the coordinator.
+    :param ledger: ledger, which knows where earlier runs left the topics.
     :param interval_ms: data interval that is to be read, if the run keeps to one, in epoch milliseconds.
     """
-    settings, admin = session.settings, session.admin
-    starts = admin.start_offsets(partitions)
-    ends = admin.end_offsets(partitions, isolation="read_committed")
-    if settings.keeps_to_interval and interval_ms is not None:
-        found = admin.offsets_for_times(dict.fromkeys(partitions, max(0, interval_ms[0])))
-        starts = {tp: found.get(tp, ends[tp]) for tp in partitions}
-    else:
-        committed = session.committed_so_far(partitions)
-        first = starts if settings.first_run_offsets == "earliest" else ends
-        starts = {
-            tp: max(starts[tp], committed[tp].offset if tp in committed else first[tp]) for tp in partitions
+
+    def __init__(
+        self, session: CoordinatorSession, ledger: Ledger, interval_ms: tuple[int, int] | None
+    ) -> None:
+        self.session = session
+        self._ledger = ledger
+        self._interval_ms = interval_ms if session.settings.keeps_to_interval else None
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._begun: dict[TopicPartition, int] = {}
+
+    def find_new(self, partitions: Sequence[TopicPartition]) -> set[str]:
+        """Return the topics in which something was written since the last run that read them."""
+        left = self._ledger.left_at({tp.topic for tp in partitions})
+        ends = self._ends_of(partitions)
+        return {tp.topic for tp in partitions if ends[tp] > left.get(tp, 0)}
+
+    def to_read(self, partitions: Sequence[TopicPartition]) -> Spans:
+        """Return for each partition the offsets ``[from, to)`` that the run may read."""
+        ends = self._ends_of(partitions)
+        written = [tp for tp in partitions if ends[tp]]
+        starts = self._starts_of(written)
+        if asked := [tp for tp in written if tp not in self._begun]:
+            self._begun |= self._begin_at(asked, starts, ends)
+        found = {tp: (max(starts[tp], self._begun[tp]), ends[tp]) for tp in written}
+        return {tp: found.get(tp, (0, 0)) for tp in partitions}
+
+    def reaching_back(self, partitions: Sequence[TopicPartition]) -> Spans:
+        """Return for each partition the offsets that the run may read, and some before them where these are
+        few: what was written last shows how that is placed which comes next.
+        """
+        left = self._ledger.left_at({tp.topic for tp in partitions})
+        first = self.to_read([tp for tp in partitions if tp not in left])
+        begun = {**left, **{tp: at for tp, (at, _) in first.items()}}
+        return {
+            tp: (max(start, min(begun[tp], end - _BACK)), end)
+            for tp, (start, end) in self.whole(partitions).items()
         }
-    return {tp: (starts[tp], ends[tp]) for tp in partitions}
 
+    def whole(self, partitions: Sequence[TopicPartition]) -> Spans:
+        """Return for each partition the offsets ``[from, to)`` that there are."""
+        starts, ends = self._starts_of(partitions), self._ends_of(partitions)
+        return {tp: (starts[tp], ends[tp]) for tp in partitions}
 
-def whole(
-    session: CoordinatorSession, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Return for each partition the offsets ``[from, to)`` that there are."""
-    starts = session.admin.start_offsets(partitions)
-    ends = session.admin.end_offsets(partitions, isolation="read_committed")
-    return {tp: (starts[tp], ends[tp]) for tp in partitions}
+    def _begin_at(
+        self,
+        asked: Sequence[TopicPartition],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, int]:
+        """Return the offsets at which the run would begin to read."""
+        settings = self.session.settings
+        if self._interval_ms is not None:
+            found = self.session.admin.offsets_for_times(dict.fromkeys(asked, max(0, self._interval_ms[0])))
+            return {tp: found.get(tp, ends[tp]) for tp in asked}
+        committed = self.session.committed_so_far(asked)
+        first = starts if settings.first_run_offsets == "earliest" else ends
+        return {tp: committed[tp].offset if tp in committed else first[tp] for tp in asked}
+
+    def _starts_of(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if asked := [tp for tp in partitions if tp not in self._log_starts]:
+            self._log_starts |= self.session.admin.start_offsets(asked)
+        return self._log_starts
+
+    def _ends_of(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if asked := [tp for tp in partitions if tp not in self._ends]:
+            self._ends |= self.session.admin.end_offsets(asked, isolation="read_committed")
+        return self._ends
 
 
 def seen_keys(
-    session: CoordinatorSession, spans: Spans, placing: Callable[[bytes], bytes | None] = bytes
+    session: CoordinatorSession, spans: Spans, placings: Mapping[str, Placing] = {}
 ) -> Iterator[KeySeen]:
     """Yield keys from the beginning of each offset range, each once for each partition.
 
-    :param placing: returns the bytes of a key that decide its partition, None if there are none.
+    :param placings: by topic, returns the bytes of a key that decide its partition, None if there are none;
+        all of them unless given.
     """
     wanted = sorted(tp for tp, (start, end) in spans.items() if start < end)
     for at_once in range(0, len(wanted), _READ_AT_ONCE):
@@ -108,7 +160,7 @@ def seen_keys(
                         looked[tp] += len(records)
                         for record in records:
                             key = record.key()
-                            placed_by = None if key is None else placing(key)
+                            placed_by = None if key is None else placings.get(tp.topic, bytes)(key)
                             if placed_by is not None and len(keys[tp]) < _KEYS:
                                 keys[tp].setdefault(placed_by, record.offset())
                     read.drop([tp for tp in some if len(keys[tp]) >= _KEYS or looked[tp] >= _RECORDS])

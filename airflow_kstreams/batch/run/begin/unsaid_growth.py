@@ -22,8 +22,7 @@ from math import prod
 
 from airflow_kstreams.batch.growing.grown_groups import Bound
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.run.begin.seen_keys import KeySeen, first_partitions, seen_keys, to_read
-from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
+from airflow_kstreams.batch.run.begin.seen_keys import KeyLook, KeySeen, first_partitions, seen_keys
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.partitioning.topic_growth import fitting_kinds, places
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -33,41 +32,41 @@ _CHANCE = 0.001
 
 
 def refuse_unsaid_growth(
-    session: CoordinatorSession,
+    look: KeyLook,
     plan: TopologyPlan,
     grouped: Mapping[int, GroupedPartitions],
     bound: Bound,
-    *,
-    interval_ms: tuple[int, int] | None,
 ) -> None:
     """Refuse to begin state by today's count of a topic whose keys show that it had fewer partitions.
 
     :param grouped: subtopology id -> its partition groups.
     :param bound: groups that existing state depends on.
-    :param interval_ms: data interval that is to be read, if the run keeps to one, in epoch milliseconds.
     :raises ConfigError: the keys show that.
     """
     if plan.partition_grouper:
         return
-    for sub in plan.subtopologies:
-        entry = grouped[sub.id]
-        for topic in sub.sources if sub.changelogs and sub.id not in bound else ():
-            count = entry.partitions[topic]
-            given = topic in entry.grown or topic in session.settings.first_counts
-            if given or count == 1 or topic not in plan.inputs:
-                continue
-            spans = to_read(session, first_partitions(topic, count), interval_ms)
-            seen = list(seen_keys(session, spans))
-            evidence, first = _evidence(seen, count)
-            if evidence:
-                raise ConfigError(
-                    f"application {plan.application_id!r} begins to keep state by the keys of topic {topic}, "
-                    f"which has {count} partitions, and {evidence}: its producers began with fewer, as it "
-                    "seems, and records of one key would meet two states",
-                    fix=f"set initial.partitions={topic}={first or '<count>'}, the count that its producers "
-                    f"began with; or initial.partitions={topic}={count} if it never had fewer, or nothing "
-                    "that was written then is read",
-                )
+    counts = {
+        topic: grouped[sub.id].partitions[topic]
+        for sub in plan.subtopologies
+        for topic in (sub.sources if sub.changelogs and sub.id not in bound else ())
+        if topic in plan.inputs
+        and topic not in grouped[sub.id].grown
+        and topic not in look.session.settings.first_counts
+    }
+    asked = {topic: first_partitions(topic, count) for topic, count in counts.items() if count > 1}
+    spans = look.to_read([*chain.from_iterable(asked.values())])
+    for topic, partitions in asked.items():
+        count, seen = counts[topic], list(seen_keys(look.session, {tp: spans[tp] for tp in partitions}))
+        evidence, first = _evidence(seen, count)
+        if evidence:
+            raise ConfigError(
+                f"application {plan.application_id!r} begins to keep state by the keys of topic {topic}, "
+                f"which has {count} partitions, and {evidence}: its producers began with fewer, as it "
+                "seems, and records of one key would meet two states",
+                fix=f"set initial.partitions={topic}={first or '<count>'}, the count that its producers "
+                f"began with; or initial.partitions={topic}={count} if it never had fewer, or nothing "
+                "that was written then is read",
+            )
 
 
 def _evidence(seen: list[KeySeen], count: int) -> tuple[str, int]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.inspect.ahead.next_run import plan_next
 from airflow_kstreams.streams import (
     KStream,
     KStreamBuilder,
@@ -185,6 +188,103 @@ def test_topic_that_fills_later_is_looked_at_when_it_does(kafka: InMemoryKafka) 
     assert "read right through" in refused(kafka, with_table, "run-2").fix
 
 
+def test_topic_that_filled_before_the_other_is_looked_at_when_that_does(kafka: InMemoryKafka) -> None:
+    publish(kafka, "right", as_python=True)
+    app(kafka, with_table_of_topics).run("run-1")
+    publish(kafka, "left")
+    assert "equal keys do not meet" in refused(kafka, with_table_of_topics, "run-2").cause
+
+
+def test_topics_that_are_joined_later_are_looked_at_then(kafka: InMemoryKafka) -> None:
+    def apart(builder: KStreamBuilder) -> None:
+        for topic in ("left", "right"):
+            builder.stream(topic).group_by_key().count().to_stream().send_to("out", value_serde=LONG)
+
+    def joined_as_well(builder: KStreamBuilder) -> None:
+        apart(builder)
+        window = SlidingWindow(size_ms=60_000)
+        left, right = (builder.stream(topic).with_window(window) for topic in ("left", "right"))
+        left.join(right, pair).send_to("mid")
+
+    for _ in range(30):
+        publish(kafka, "right", as_python=True)
+        publish(kafka, "left")
+    app(kafka, apart).run("run-1")
+    publish(kafka, "right", as_python=True)
+    assert "equal keys do not meet" in refused(kafka, joined_as_well, "run-2").cause
+
+
+def test_first_run_that_reads_only_what_comes_next_is_judged_by_what_was_written_last(
+    kafka: InMemoryKafka,
+) -> None:
+    for _ in range(30):
+        publish(kafka, "right", as_python=True)
+        publish(kafka, "left")
+    latest = app(kafka, with_table_of_topics)
+    latest.settings = {"first.run.offsets": "latest"}
+    with pytest.raises(TopologyError, match="equal keys do not meet"):
+        latest.begin("run-1")
+
+
+def test_plan_foretells_what_begin_refuses(kafka: InMemoryKafka) -> None:
+    publish(kafka, "right", as_python=True)
+    publish(kafka, "left")
+    ours = app(kafka, with_table)
+    foretold = plan_next(kafka, ours.checked, topology=ours.topology.plan(APP), clock=kafka.clock)
+    assert foretold.kind == "refused"
+    assert foretold.refused is not None
+    assert foretold.refused.cause == refused(kafka, with_table, "run-1").cause
+
+
+@dataclass
+class Requests:
+    """Counts the calls of a begin."""
+
+    made: int = 0
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        self.made += 1
+        return effect()
+
+
+def requests_of_looks(define: Define, written: Sequence[int]) -> list[int]:
+    """Return how many more requests the begin of each run makes because it looks at keys.
+
+    :param written: number of times that each key is written to both topics before each run.
+    """
+    found = dict[bool, list[int]]()
+    for looks in (True, False):
+        kafka = InMemoryKafka()
+        for topic in ("left", "right"):
+            kafka.create_topic(topic, partitions=PARTITIONS)
+        kafka.create_topic("out")
+        for number, times in enumerate(written):
+            for _ in range(times):
+                publish(kafka, "right")
+                publish(kafka, "left")
+            ours = app(kafka, define)
+            ours.settings = {} if looks else {"initial.partitions": f"left={PARTITIONS},right={PARTITIONS}"}
+            ours.interceptor = counting = Requests()
+            slice_ = ours.begin(f"run-{number}")
+            found.setdefault(looks, []).append(counting.made)
+            ours.interceptor = None
+            ours.tasks(slice_)
+            ours.finish(f"run-{number}")
+    return [with_look - without for with_look, without in zip(found[True], found[False], strict=True)]
+
+
+@pytest.mark.parametrize("define", [with_table, with_table_of_topics])
+def test_begin_asks_for_little_to_see_keys_and_for_nothing_once_they_are_known(define: Define) -> None:
+    empty, first, hour_without, hour_with, many, hour_later, nothing = requests_of_looks(
+        define, [0, 1, 0, 1, 30, 1, 0]
+    )
+    assert (empty, hour_without) == (1, 1)
+    assert first <= 20
+    assert hour_with <= 5
+    assert many <= 7
+    assert (hour_later, nothing) == (0, 0)
+
+
 def test_continuous_run_is_refused_as_well(kafka: InMemoryKafka) -> None:
     publish(kafka, "right", as_python=True)
     publish(kafka, "left")
@@ -258,6 +358,25 @@ def test_keys_whose_json_is_written_otherwise_do_not_part_in_silence(
         assert "read right through" in refused(kafka, in_json, "run-1").fix
     app(kafka, partial(in_json, behind=separators is None)).run("run-1")
     assert len(kafka.values("out")) == len(KEYS)
+
+
+@pytest.mark.remedy("placed_keys._refuse_two_forms")
+def test_topic_whose_producers_write_json_in_two_forms_is_refused_and_counts_behind_a_repartition(
+    kafka: InMemoryKafka,
+) -> None:
+    def in_two_forms(builder: KStreamBuilder, *, behind: bool = False) -> None:
+        stream = builder.stream("left", key_serde=JSON)
+        counted(stream.repartition(PARTITIONS) if behind else stream)
+
+    for separators in (None, (",", ":")):
+        for key in KEYS_IN_JSON:
+            kafka.append("left", b"left", json.dumps(key, separators=separators).encode())
+    error = refused(kafka, in_two_forms, "run-1")
+    assert "producers that write JSON with blanks and without" in error.cause
+    assert f"read left through repartition({PARTITIONS})" in error.fix
+    assert f"initial.partitions=left={PARTITIONS} lets them" in error.fix
+    app(kafka, partial(in_two_forms, behind=True)).run("run-1")
+    assert counts(kafka) == {json.dumps(key, separators=(",", ":")): 2 for key in KEYS_IN_JSON}
 
 
 # == state that earlier runs left
