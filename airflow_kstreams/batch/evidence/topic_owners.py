@@ -27,7 +27,12 @@ from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEO
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.naming.commands import delete_topic_command, drop_slice_command, give_up_command
-from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import (
+    INTERNAL_ENDINGS,
+    PROTOCOL_ENDINGS,
+    RETRY_ENDING,
+    ProtocolTopics,
+)
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
@@ -179,6 +184,32 @@ def refuse_foreign(
     if causes:
         delete = f"; or, if its records are of no use, delete it: {'; '.join(commands)}" if commands else ""
         raise TopologyError("; ".join(causes), fix=_RENAME + delete)
+
+
+def refuse_output_of_another(
+    neighbours: Neighbours, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+) -> None:
+    """Refuse to write results into what another application keeps for itself: its metadata topic, its ledger
+    and its internal topics.
+
+    :param found: the broker's description of each topic that exists.
+    :raises TopologyError: an output is such a topic.
+    """
+    app = plan.application_id
+    outputs = sorted({*plan.outputs} & found.keys())
+    internal = {topic: found[topic].topic_id for topic in outputs if topic.endswith(INTERNAL_ENDINGS)}
+    owners = neighbours.owners(app, internal) if internal else {}
+    for topic in outputs:
+        other = next((topic.removesuffix(end) for end in PROTOCOL_ENDINGS if topic.endswith(end)), app)
+        if other != app and not neighbours.ledger_of(other).unwritten:
+            owners[topic] = other
+    if owners:
+        topic, owner = min(owners.items())
+        raise TopologyError(
+            f"application {app!r} would write results into topic {topic}, which application {owner!r} keeps "
+            "for itself: its runs would be refused, or go wrong",
+            fix="give send_to, or through, the name of a topic of your own",
+        )
 
 
 def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:

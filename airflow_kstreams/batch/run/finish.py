@@ -147,6 +147,7 @@ def close_slice(
     counts = counts_of(plan.topology, tasks) if known or plan.empty else None
     warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
     warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
+    warnings += _replaced_outputs(session, plan)
     warnings += parked_warnings(plan.topology, plan.end_of_run, done)
     warnings += misdated_warnings(plan.topology, done, _times(committed))
     if session.settings.advances_to == "wall_clock_of_begin":
@@ -232,6 +233,20 @@ def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:
     starts = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     starts |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
     return {tp: CommittedOffset(at, ours) for tp, at in starts.items()}
+
+
+def _replaced_outputs(session: CoordinatorSession, plan: RunPlan) -> tuple[str, ...]:
+    """Return warnings of topics that took results of the run and are gone, or were made anew since."""
+    if plan.empty or not plan.output_ids:
+        return ()
+    found = session.admin.describe_topics(plan.output_ids)
+    return tuple(
+        f"output topic {topic} was deleted{', and made anew,' if topic in found else ''} since the run "
+        "began: results that the run had written there are gone; they are written again if the run's input "
+        "is processed again (docs/reset.md)"
+        for topic, id_ in sorted(plan.output_ids.items())
+        if topic not in found or found[topic].topic_id != id_
+    )
 
 
 def _moved_past(stop: int, committed: CommittedOffset) -> bool:

@@ -140,6 +140,7 @@ class SourceTopics:
 
     :param partitions: partition count of every source topic.
     :param topic_ids: topic id of every source topic.
+    :param output_ids: topic id of every topic that takes results.
     :param grouped: subtopology id -> its partition groups, one task each.
     :param bound: subtopology id -> the groups that existing state depends on.
     :param warnings: warnings for an operator.
@@ -148,6 +149,7 @@ class SourceTopics:
     partitions: Mapping[str, int]
     topic_ids: Mapping[str, str]
     grouped: Mapping[int, GroupedPartitions]
+    output_ids: Mapping[str, str] = field(default_factory=dict)
     bound: Bound = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -207,6 +209,7 @@ def ensure_topics(
     return SourceTopics(
         partitions={topic: counts[topic] for topic in plan.sources},
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
+        output_ids={topic: found[topic].topic_id for topic in plan.outputs if topic not in described},
         grouped=with_changelogs(plan, grouped, described),
         bound=bound,
         warnings=(

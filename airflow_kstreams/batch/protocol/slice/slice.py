@@ -178,6 +178,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
     :param changelog_ids: changelog topic -> its id.
+    :param output_ids: topic that takes results -> its id.
     :param dag_id: the DAG that starts the run; empty if none.
     :param autostop_at: setting by which the stop offsets were frozen; empty in a continuous run.
     :param ledger: id and end of the ledger when the run began.
@@ -212,6 +213,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: tuple[Moment, Moment] | None = None
     kept_ms: tuple[int, int] | None = None
     changelog_ids: dict[str, str] = {}
+    output_ids: dict[str, str] = {}
     dag_id: str = ""
     autostop_at: str = ""
     moved_starts: dict[PartitionName, int] = {}

@@ -23,7 +23,12 @@ from airflow_kstreams.batch.evidence.live_application import with_live_counts
 from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
+from airflow_kstreams.batch.evidence.topic_owners import (
+    KnownTopics,
+    known_topics,
+    refuse_foreign,
+    refuse_output_of_another,
+)
 from airflow_kstreams.batch.growing.grown_groups import Bound, grown_topics, without_kinds
 from airflow_kstreams.batch.growing.takeover import take_over
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
@@ -138,6 +143,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         _refuse_vanished(session, request, prior, found)
         with session.reading:
             refuse_foreign(session.neighbours, plan, found, known)
+            refuse_output_of_another(session.neighbours, plan, found)
         refuse_losses(find_lost_state(plan, ledger, found), request)
 
     def refuse_groups(grouped: Mapping[int, GroupedPartitions], bound: Bound) -> None:
@@ -265,6 +271,7 @@ def run_plan(
             if entry.processors is not None
         },
         changelog_ids=topics.changelog_ids,
+        output_ids=dict(topics.output_ids),
         global_tables=_frozen_tables(session.admin, request.plan),
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,

@@ -240,3 +240,39 @@ def test_continuous_run_is_refused_a_topic_of_another_application(
     )
     with pytest.raises(TopologyError, match="also belongs to application 'orders'"):
         endless.run_continuously("c-1")
+
+
+@pytest.mark.parametrize(
+    "topic", ["orders-runs", "orders-metadata", "orders-eu-totals-changelog", "orders-eu-totals-repartition"]
+)
+@pytest.mark.remedy("topic_owners.refuse_output_of_another")
+def test_results_are_not_written_into_topics_that_another_application_keeps_for_itself(
+    kafka: InMemoryKafka, orders: Application, topic: str
+) -> None:
+    def copying(target: str) -> Application:
+        builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        builder.stream("eu").send_to(target)
+        return Application(application_id="copy", topology=builder.build(), on=kafka, clock=kafka.clock)
+
+    publish(kafka, "all", "a")
+    publish(kafka, "eu", "a")
+    orders.run("o1")
+    error = refused(copying(topic))
+    assert f"would write results into topic {topic}, which application 'orders' keeps" in error.cause
+    publish(kafka, "all", "a")
+    orders.run("o2")
+    assert counts(kafka, "all-out") == [1, 2]
+    copying("eu-out").run("c1")
+    assert kafka.values("eu-out") == [b"a"]
+
+
+@pytest.mark.parametrize("topic", ["orders-runs", "orders-metadata", "orders-changelog"])
+def test_topics_of_no_application_take_results_whatever_their_names(kafka: InMemoryKafka, topic: str) -> None:
+    kafka.create_topic(topic)
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("eu").send_to(topic)
+    copying = Application(application_id="copy", topology=builder.build(), on=kafka, clock=kafka.clock)
+    for run_id in ("c1", "c2"):
+        publish(kafka, "eu", "a")
+        copying.run(run_id)
+    assert kafka.values(topic) == [b"a", b"a"]

@@ -622,3 +622,27 @@ def test_groups_are_found_by_their_changelogs_when_lines_have_moved(scene: Scene
     found = {sub.sources: recorded.groups_of(sub.id, sub.changelogs.values()) for sub in moved.subtopologies}
     assert [(*entry.partitions,) for entry in found.values() if entry] == [*found] == [("b",), ("a",)]
     assert recorded.groups_of(0, ()) is None
+
+
+@pytest.mark.parametrize(("store", "total"), [("tens", 67), (None, 22)])
+def test_fold_takes_out_what_a_kept_table_gave_when_the_mapper_above_has_changed(
+    store: str | None, total: int
+) -> None:
+    """Without a store, what the new mapper makes of the old value is taken out, as in Kafka Streams."""
+
+    def summed(times: int) -> Line:
+        def line(builder: KStreamBuilder) -> None:
+            mapped = builder.table("a").map_values(lambda value: times * value, store=store)
+            groups = mapped.group_by(lambda key, value: ("all", value))
+            sums = groups.reduce(lambda total, value: total + value, lambda total, value: total - value)
+            sums.to_stream().send_to("a-out")
+
+        return line
+
+    scene = Scene()
+    for key, value in ((b"k", b"5"), (b"l", b"7")):
+        scene.kafka.append("a", value, key)
+    scene.run(summed(1))
+    scene.kafka.append("a", b"6", b"k")
+    scene.run(summed(10))
+    assert scene.kafka.values("a-out")[-1] == str(total).encode()

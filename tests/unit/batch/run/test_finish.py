@@ -140,3 +140,25 @@ def test_records_outside_the_interval_stand_apart_when_a_run_keeps_to_it(kafka: 
 def test_share_is_refused_when_it_is_none(share: str) -> None:
     with pytest.raises(ConfigError, match=r"max\.late\.share"):
         _ = _application(InMemoryKafka(), max_late_share=share).checked
+
+
+@pytest.mark.promise("results-that-are-gone-are-said")
+@pytest.mark.parametrize("anew", [True, False])
+def test_run_says_that_an_output_topic_was_deleted_after_its_tasks_wrote(
+    kafka: InMemoryKafka, anew: bool
+) -> None:
+    app = _application(kafka)
+    _publish(kafka, "a")
+    app.tasks(app.begin("one"))
+    kafka.admin().delete_topics(["out"])
+    if anew:
+        kafka.create_topic("out")
+    (warning,) = app.finish("one").warnings
+    assert warning.startswith(
+        "output topic out was deleted, and made anew," if anew else "output topic out was"
+    )
+    assert "results that the run had written there are gone" in warning
+    if not anew:
+        kafka.create_topic("out")
+    _publish(kafka, "b")
+    assert app.run("two").warnings == ()
