@@ -333,6 +333,20 @@ def narrow_times(plan: TopologyPlan, settings: ApplicationSettings, configs: Top
     return tuple(warnings)
 
 
+def redating_topics(plan: TopologyPlan, configs: TopicConfigs) -> tuple[str, ...]:
+    """Return a warning for every topic of the user's between subtopologies that gives records another time.
+
+    :param configs: settings of all topics that exist.
+    """
+    return tuple(
+        f"intermediate topic {topic} gives its records the broker's time ({_TIMESTAMP_TYPE}={_BROKERS}): "
+        "windows and joins of what is read from it go by the time of the run, not by that of the events; to "
+        f"keep theirs, run {set_topic_command(topic, {_TIMESTAMP_TYPE: 'CreateTime'})}"
+        for topic in sorted({*plan.intermediates} - {*plan.repartition_topics})
+        if configs.found.get(topic, {}).get(_TIMESTAMP_TYPE) == _BROKERS
+    )
+
+
 def _held(configs: Mapping[str, str]) -> tuple[int, ...]:
     """Return how many milliseconds before and after the broker's time records of an input may be dated."""
     return (0, 0) if configs.get(_TIMESTAMP_TYPE) == _BROKERS else _limits(configs)[1:]

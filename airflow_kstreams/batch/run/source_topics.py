@@ -27,6 +27,7 @@ from airflow_kstreams.batch.protocol.topics import (
     largest_read,
     limits_of,
     narrow_times,
+    redating_topics,
     refuse_harmful_settings,
     small_topics,
     topic_limits,
@@ -215,6 +216,7 @@ def ensure_topics(
         warnings=(
             *small_topics(plan, settings, limits),
             *narrow_times(plan, settings, configs),
+            *redating_topics(plan, configs),
             *checked.left_behind,
             *contradicted_counts(recorded, bound, settings.first_counts, found),
         ),
@@ -246,6 +248,7 @@ def check_topics(
     if refuse_loss is not None:
         refuse_loss(found)
     _refuse_missing(plan, user_topics, found)
+    _refuse_alike(plan)
     return group_found(
         admin, plan, settings, found, groups=groups, recorded=recorded, refuse_groups=refuse_groups
     )
@@ -319,6 +322,20 @@ def _refuse_other_count(
             fix=f"group the partitions into {description.partitions} groups again, or start over with empty "
             f"state: {plan.start_over_command(recorded.topics)}",
         )
+
+
+def _refuse_alike(plan: TopologyPlan) -> None:
+    """Refuse topics of the engine's own whose names are another's to Kafka, which takes ``.`` for ``_``."""
+    internal = {*plan.repartition_topics, *plan.changelogs}
+    names: dict[str, str] = {}
+    for topic in sorted({*plan.sources, *plan.outputs, *plan.changelogs}):
+        other = names.setdefault(topic.replace(".", "_"), topic)
+        if other != topic and not internal.isdisjoint((topic, other)):
+            raise TopologyError(
+                f"application {plan.application_id!r} needs topics {other} and {topic}, whose names "
+                "differ only in . and _: Kafka has no room for both",
+                fix="give one of the stores, or operators, that they are named after another name",
+            )
 
 
 def ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:

@@ -356,3 +356,20 @@ def test_attempt_asks_for_the_settings_of_all_topics_that_it_writes_at_once(
     # Of inputs and outputs, and of the internal topics, of which there are none.
     application(kafka, builder.build(), interceptor=asked).begin("run-2")
     assert len(asked.topics) <= 2
+
+
+def test_begin_names_a_topic_of_the_users_that_gives_records_between_the_brokers_time(
+    kafka: InMemoryKafka,
+) -> None:
+    kafka.create_topic("between", message_timestamp_type="LogAppendTime")
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("in").through("between").send_to("out")
+    (warning,) = application(kafka, builder.build()).begin("run-0").plan.warnings
+    assert warning.startswith("intermediate topic between gives its records the broker's time")
+    command = set_topic_command("between", {"message.timestamp.type": "CreateTime"})
+    assert warning.endswith(f"run {command}")
+    application(kafka, builder.build()).run("run-0", (0, 1))
+    kafka.alter_topic("between", message_timestamp_type="CreateTime")
+    kafka.append("in", b"v", b"k", timestamp_ms=7)
+    assert application(kafka, builder.build()).run("run-1").warnings == ()
+    assert kafka.records("out")[-1].timestamp() == (1, 7)

@@ -9,11 +9,14 @@ import pytest
 from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.run.source_topics import check_topics, ensure_topics
+from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicConfigs, TopicDescription, TopicPartition, TopicSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.in_process import Application
 
 SETTINGS = ApplicationSettings.parse("app")
 
@@ -204,3 +207,25 @@ def test_tombstones_are_kept_a_week_when_the_user_says_nothing() -> None:
     topics = Topics(flights=1, out=1)
     ensure(topics, plan(REKEY, COUNT, app_r=None))
     assert topics.created["app-c-changelog"].configs["delete.retention.ms"] == "604800000"
+
+
+@pytest.mark.remedy("source_topics._refuse_alike")
+def test_stores_whose_topics_kafka_takes_for_one_are_refused_until_one_has_another_name() -> None:
+    def counting(*stores: str) -> Application:
+        builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        for store in stores:
+            builder.stream("in").group_by_key().count(store=store).to_stream().send_to(
+                "out", value_serde=serdes.int64()
+            )
+        return Application(application_id="app", topology=builder.build(), on=kafka, clock=kafka.clock)
+
+    kafka = InMemoryKafka()
+    for topic in ("in", "out"):
+        kafka.create_topic(topic)
+    kafka.append("in", b"v", b"k")
+    with pytest.raises(TopologyError) as caught:
+        counting("by.day", "by_day").begin("run-1")
+    assert "needs topics app-by.day-changelog and app-by_day-changelog" in caught.value.cause
+    assert "give one of the stores, or operators, that they are named after" in caught.value.fix
+    counting("by.day", "by-day").run("run-1")
+    assert len(kafka.values("out")) == 2
