@@ -91,25 +91,26 @@ def report_failure(  # noqa: PLR0913 - two have defaults
             cluster, application_id, admin=admin, reader=reader, unless_finished=caller.run_id, clock=clock
         )
         found = admin.describe_topics([topic])
-    ledger = facts.ledger
-    known = {} if ledger.own_topics is None else ledger.own_topics.ids
-    if topic not in found or known.get(topic) != found[topic].topic_id:
-        return False
-    if ledger.unfinished_reset is not None or ledger.is_finished(caller.run_id):
-        return False
-    attempt = Attempt(
-        part=part,
-        owner=short_name(caller.owner),
-        order=caller.order,
-        begun_ms=begun_ms,
-    ).ended(How.FAILED, clock.now_ms(), failure=Failure.of(error))
-    run = RunHistory(run_id=caller.run_id, attempts=(attempt,), dag_id=short_name(dag_id))
-    reported = facts.reported.with_run(run)
-    if facts.histories == facts.histories.with_reported(reported, finished=ledger.is_finished):
-        return False
-    before = facts.reported.of(caller.run_id)
-    if before is not None:
-        reported = facts.reported.with_run(before.with_attempt(attempt))
+        # The ledger reads what it is asked for.
+        ledger = facts.ledger
+        known = {} if ledger.own_topics is None else ledger.own_topics.ids
+        if topic not in found or known.get(topic) != found[topic].topic_id:
+            return False
+        if ledger.unfinished_reset is not None or ledger.is_finished(caller.run_id):
+            return False
+        attempt = Attempt(
+            part=part,
+            owner=short_name(caller.owner),
+            order=caller.order,
+            begun_ms=begun_ms,
+        ).ended(How.FAILED, clock.now_ms(), failure=Failure.of(error))
+        run = RunHistory(run_id=caller.run_id, attempts=(attempt,), dag_id=short_name(dag_id))
+        reported = facts.reported.with_run(run)
+        if facts.histories == facts.histories.with_reported(reported, finished=ledger.is_finished):
+            return False
+        before = facts.reported.of(caller.run_id)
+        if before is not None:
+            reported = facts.reported.with_run(before.with_attempt(attempt))
     record = reported_record(application_id, reported.encode())
     with closing(cluster.writer(transactional_id=None)) as writer:
         writer.produce(record.topic, record.value, record.key, PARTITION, None, record.headers)

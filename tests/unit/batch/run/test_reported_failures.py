@@ -131,8 +131,12 @@ def test_nothing_is_claimed_to_report_while_a_driver_is_at_work_or_begins(scene:
     assert ledger.held_lease is None
 
 
-def test_killed_driver_has_the_end_that_its_task_has_reported(scene: AttemptsScene) -> None:
-    scene.begin(scene.coordinator(), 1)
+@pytest.mark.parametrize("renewals", [0, 100])
+def test_killed_driver_has_the_end_that_its_task_has_reported(scene: AttemptsScene, renewals: int) -> None:
+    driver = scene.coordinator()
+    scene.begin(driver, 1)
+    for _ in range(renewals):
+        driver.lease.renew()
     scene.kafka.clock.sleep(1)
     report(scene, 1, SparkSessionError("killed by SIGKILL"), ran_seconds=60)
     assert standing(scene) == "failed 1 s ago, no driver works on it: killed by SIGKILL"
