@@ -28,6 +28,7 @@ from airflow_kstreams.streams.figures.call_figures import (
     NodeCalls,
     added_calls,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, shown_node
 
 _NS, _NS_PER_MS = 1_000_000_000, 1e6
@@ -407,7 +408,9 @@ def speed_text(reports: Sequence[TaskReport]) -> str:
     found = figures(reports)
     commits = sum(report.commits for report in reports)
     seen = (
-        "" if metrics.commit.count == commits else f" ({metrics.commit.count} of {commits} commits measured)"
+        ""
+        if metrics.commit.count == commits
+        else f" ({metrics.commit.count} of {counted(commits, 'commit')} measured)"
     )
     parts = [
         f"process-rate {rate_text(found['process-rate'])}",
@@ -430,9 +433,9 @@ def task_line(report: TaskReport, purposes: Mapping[str, str]) -> str:
     """
     calls = "".join(f"; {line}" for line in call_lines([report], purposes))
     return (
-        f"task {report.task_id} {report.outcome.replace('_', ' ')}: {report.records_in:,} records in, "
-        f"{report.records_out:,} out, {report.records_dropped:,} dropped, {report.restored:,} restored, "
-        f"{report.commits:,} commits, {speed_text([report])}{calls}"
+        f"task {report.task_id} {report.outcome.replace('_', ' ')}: {counted(report.records_in, 'record')} "
+        f"in, {report.records_out:,} out, {report.records_dropped:,} dropped, {report.restored:,} restored, "
+        f"{counted(report.commits, 'commit')}, {speed_text([report])}{calls}"
     )
 
 

@@ -15,6 +15,7 @@ from airflow_kstreams.explore.sample_run import SampleRun
 from airflow_kstreams.explore.sampling import Last, take_sample
 from airflow_kstreams.explore.tables import Progress, Table, shown_progress
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, purpose_of
 from airflow_kstreams.streams.settings import ApplicationSettings, nearest
@@ -281,7 +282,8 @@ class Exploration:
         return "\n".join([*parts, str(self.failures())] if self.errors else parts)
 
     def __repr__(self) -> str:
-        return f"<Exploration of {len(self.sample.records)} records at {len(self.nodes)} nodes>"
+        records, nodes = counted(len(self.sample.records), "record"), counted(len(self.nodes), "node")
+        return f"<Exploration of {records} at {nodes}>"
 
     def _repr_html_(self) -> str:
         tables = [self.summary(), *([self.failures()] if self.errors else [])]

@@ -11,6 +11,7 @@ import msgspec
 
 from airflow_kstreams.explore.node_records import NodeRecord
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.number_texts import counted
 
 ROWS = 20
 _MOST_FIELDS = 8
@@ -57,7 +58,7 @@ class RecordTable(Sequence[NodeRecord]):
         fields = _common_fields(shown)
         values = [f"value.{name}" for name in fields] if fields else ["value"]
         return Table(
-            title=f"{self._shown_as}: {len(self):,} record{'' if len(self) == 1 else 's'}",
+            title=f"{self._shown_as}: {counted(len(self), 'record')}",
             columns=("input record", "key", *values, "timestamp"),
             rows=[
                 (
@@ -75,7 +76,7 @@ class RecordTable(Sequence[NodeRecord]):
         return str(self.table())
 
     def __repr__(self) -> str:
-        return f"<RecordTable {self.title}: {len(self)} records>"
+        return f"<RecordTable {self.title}: {counted(len(self), 'record')}>"
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

@@ -30,6 +30,7 @@ from typing import Any, ClassVar, ParamSpec
 from airflow_kstreams.explore.node_records import Findings
 from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.nodes import Node, Operator, OperatorTraits, ProcessorNode, SourceNode
@@ -93,8 +94,8 @@ class SampleRun:
         for number, record in enumerate(records):
             if self._restarts == MOST_RESTARTS:
                 self.notes.append(
-                    f"stopped after {MOST_RESTARTS} records that left a task unusable: the last "
-                    f"{len(records) - number} records of the sample were not run"
+                    f"stopped after {MOST_RESTARTS} records that left a task unusable: not run were "
+                    f"the last {counted(len(records) - number, 'record')} of the sample"
                 )
                 break
             self.findings.begin(record)
@@ -182,7 +183,7 @@ def _notes(plan: TopologyPlan, sample: Sample) -> list[str]:
     counts = sample.topics()
     notes = [f"the sample has no record of {topic!r}" for topic in plan.inputs if not counts.get(topic)]
     notes += [
-        f"the topology does not read {topic!r}: {count} records of the sample were left out"
+        f"the topology does not read {topic!r}, of which the sample has {counted(count, 'record')}"
         for topic, count in counts.items()
         if count and topic not in plan.inputs and topic not in plan.globals
     ]

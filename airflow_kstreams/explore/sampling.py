@@ -27,6 +27,7 @@ from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.explore.tables import Progress
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort, ReaderPort, Record, TopicPartition
 
@@ -110,7 +111,7 @@ def _wanted(plan: TopologyPlan, last: Last) -> dict[str, int]:
         wanted = dict.fromkeys(plan.inputs, _LAST) | dict(last)
     for topic, count in wanted.items():
         if count < 0:
-            raise ConfigError(f"{count} records of {topic!r} cannot be read", fix="give 0 or more")
+            raise ConfigError(f"{counted(count, 'record')} of {topic!r} cannot be read", fix="give 0 or more")
     return wanted
 
 

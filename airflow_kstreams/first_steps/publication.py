@@ -15,6 +15,7 @@ from typing import IO
 
 from airflow_kstreams.first_steps.record_file import BadLineError, FileRecord, RecordFormat
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort, TopicSpec
 
 #: Old records are neither refused nor deleted.
@@ -146,7 +147,7 @@ def publish(
     except KStreamsError as error:
         published = f"up to line {last_line}" if done else "nothing"
         raise PublicationError(
-            f"{done:,} records were published for certain ({published}): {error.cause}",
+            f"published for certain: {counted(done, 'record')} ({published}); {error.cause}",
             fix=error.fix or f"mend the line, and publish what begins with line {last_line + 1}",
         ) from None
     finally:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import IO, Any, Literal
 
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.figures.number_texts import counted
 
 Format = Literal["jsonl", "csv"]
 
@@ -127,7 +128,7 @@ class RecordFormat:
                     yield _bad(lines.name, lines.number, "names a column twice", f": {', '.join(double)}")
                     return
             elif len(row) != len(heading):
-                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                cells = counted(len(row), "cell")
                 told = f"{lines.name}:{lines.number} has {cells}, the heading has {len(heading)}"
                 yield BadLineError(told, line=lines.number, kind="another number of cells")
             else:

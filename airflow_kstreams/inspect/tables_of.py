@@ -11,9 +11,10 @@ from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.runs.audit import RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, SeenRuns
-from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion, counted
+from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
 from airflow_kstreams.batch.ledger.history import Failure, RunHistory
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import ago_text, duration_text, time_text
 
 
@@ -92,7 +93,8 @@ def notes_of_runs(found: SeenRuns) -> Iterator[str]:
             yield f"{run.run_id}: {odd_text(suspicion)}"
     yield from found.not_seen
     if found.next_before is not None:
-        yield f"Older ones: --before '{found.next_before}'. {found.finished:,} runs have finished in all."
+        in_all = counted(found.finished, "run")
+        yield f"Older ones: --before '{found.next_before}'. Finished in all: {in_all}."
 
 
 def tables_of_run(found: RunInFull) -> Iterator[Table]:
@@ -383,7 +385,8 @@ def _closing(windows: WindowsToClose) -> str:
     if windows.to_ms is None:
         return f"{now}; new records decide which close"
     due = "an unknown number" if windows.tasks_due is None else f"{windows.tasks_due:,}"
-    return f"{now}, brought to {time_text(windows.to_ms)} at least: {due} of {windows.tasks:,} tasks publish"
+    tasks = counted(windows.tasks, "task")
+    return f"{now}, brought to {time_text(windows.to_ms)} at least: published by {due} of {tasks}"
 
 
 def _lost(run: SeenRun) -> int | None:

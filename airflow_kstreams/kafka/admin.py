@@ -36,6 +36,7 @@ from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, RequestTime, await_
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.group_description import GroupAnswer, describe_group
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import (
     Allowed,
@@ -222,7 +223,7 @@ class ClusterAdmin:
         :raises KafkaClientError: there is no such topic, it has more partitions, the broker refuses, or they
             have no leaders within the client timeout.
         """
-        what = f"giving topic {topic} {count} partitions"
+        what = f"giving topic {topic} {counted(count, 'partition')}"
         answers = self._ask("adding partitions", "create_partitions", [NewPartitions(topic, count)])
         (future,) = answers.values()
         try:

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from airflow_kstreams.kafka.listener import ListenerFinding
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, KStreamsError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.permissions import Permission
 from airflow_kstreams.streams.ports import TopicPartition
 
@@ -272,8 +273,8 @@ def too_much_unpacked(
     """
     accepted = "TOPIC:PARTITION" if first is None else f"{first.topic}:{first.partition}"
     return KafkaClientError(
-        f"{places}: what was fetched there unpacks to more than the {limit} bytes that a look may take: "
-        f"{detail}",
+        f"{places}: what was fetched there unpacks to more than the {counted(limit, 'byte')} that a look "
+        f"may take: {detail}",
         fix=f"no retry helps: raise {variable} where this process runs to four times the size that it "
         "unpacks to, and run it again; else give up its records, with those before it that no run has "
         "committed, and have reading go on behind them: "

@@ -38,6 +38,7 @@ from airflow_kstreams.streams.errors import (
     TransactionAbortedError,
     record_refused,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.permissions import (
     Operation,
     Permission,
@@ -143,7 +144,7 @@ class DeliveryFailures:
             return None
         why = f"{error.name()}: {error.str()}"
         if error.code() in _TOO_LARGE:
-            why += f": about {record_bytes(*content):,} bytes, the client's {MESSAGE_BYTES} is "
+            why += f": about {counted(record_bytes(*content), 'byte')}, the client's {MESSAGE_BYTES} is "
             why += f"{self._client_bytes:,}"
         return record_refused(topic, partition, why)
 
@@ -180,7 +181,8 @@ class DeliveryFailures:
         contents: dict[str, str] = {}
         if error.code() in _TOO_LARGE:
             why += (
-                f": about {self.size_bytes:,} bytes, less what compression saves, or the batch it came in; "
+                f": about {counted(self.size_bytes, 'byte')}, less what compression saves, or the batch it "
+                "came in; "
             )
             shown = "not known here" if limits is None else f"{limits.max_bytes:,}"
             why += f"the topic's max.message.bytes is {shown}"

@@ -43,6 +43,7 @@ from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
 from airflow_kstreams.streams.bounded_read import portions
 from airflow_kstreams.streams.errors import KStreamsError, SuspectWriterError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicLimits, TopicPartition
 
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.
@@ -260,7 +261,7 @@ class IdempotentWriter:
             detail = self._events.last_error or "no answer"
             raise unreachable(
                 self._bootstrap,
-                f"{remaining[0]} records undelivered after {self._timeout_seconds:g} s: {detail}",
+                f"{counted(remaining[0], 'record')} undelivered after {self._timeout_seconds:g} s: {detail}",
                 code="_TIMED_OUT",
             )
 

@@ -15,6 +15,7 @@ from airflow_kstreams.batch.report.results import (
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import Reader, given, number, rate, text
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork, Killable
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ExpandPartitionsOperator(ApplicationOperator):
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "grows a topic")
             done = grow_topic(work.cluster(), work.settings, topic=self.topic, count=self.partitions)
-        log.info("topic %s: %d partitions before, %d now", done.topic, done.before, done.count)
+        log.info("topic %s: %s before, %d now", done.topic, counted(done.before, "partition"), done.count)
         for note in growth_notes(done):
             log.info("%s", note)
         return partitions_result(done)
@@ -168,14 +169,14 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
             ) as tool:
                 done = tool.run(options, self._progress)
         if done.after is None:
-            log.info("subtopology %d has %d processors", done.sub.id, done.before)
+            log.info("subtopology %d has %s", done.sub.id, counted(done.before, "processor"))
         else:
             log.info(
-                "subtopology %d: state for %d instead of %d processors is copied; the next run that finds "
+                "subtopology %d: state for %d instead of %s is copied; the next run that finds "
                 "no more than acceptable.recovery.lag records left takes over",
                 done.sub.id,
                 done.after.count,
-                done.before,
+                counted(done.before, "processor"),
             )
         return processors_result(done)
 
@@ -188,4 +189,5 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
         if now < self._told + _TELL_SECONDS:
             return
         self._told = now
-        log.info("copied up to %d of %d changelog records", *copied_of(found))
+        copied, total = copied_of(found)
+        log.info("copied up to %s of %s", f"{copied:,}", counted(total, "changelog record"))

@@ -33,6 +33,7 @@ from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, annou
 from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
 from airflow_kstreams.operators.work.run_state import refuse_parked
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
@@ -155,12 +156,12 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
                 partition.stop_offset,
             )
         if more := len(inputs[_PARTITIONS_SHOWN:]):
-            log.info("... and %d more partitions: airflow-kstreams status shows all", more)
+            log.info("... and %s: airflow-kstreams status shows all", counted(more, "more partition"))
         log.info(
-            "Run %s %s: %d offsets to read, generation %d",
+            "Run %s %s: %s to read, generation %d",
             run_id,
             "begun" if begun.created else "resumed with the stop offsets it began with",
-            result["record_span"],
+            counted(result["record_span"], "offset"),
             result["generation"],
         )
         return result
@@ -253,9 +254,9 @@ class FinishRunOperator(ReportsLineage, RunOperator):
             log.info("%s", line)
         if settings.keeps_to_interval:
             log.info(
-                "It is a backfill, of application %s: %d records dated outside its interval were left out",
+                "It is a backfill, of application %s: left out as dated outside its interval: %s",
                 settings.application_id,
-                summary.records_skipped,
+                counted(summary.records_skipped, "record"),
             )
 
 

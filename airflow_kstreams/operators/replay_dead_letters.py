@@ -9,6 +9,7 @@ from airflow_kstreams.batch.report.results import ReplayResult, replay_result
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import Reader, given, json_object, number, switch
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
@@ -102,38 +103,38 @@ class ReplayDeadLettersOperator(ApplicationOperator):
             ).run()
         if done.left_out:
             log.warning(
-                "%s: %d letters were made without their records, which did not fit, and are not brought back",
+                "%s: not brought back: %s whose record did not fit",
                 done.dead_letter_topic,
-                done.left_out,
+                counted(done.left_out, "letter"),
             )
         if done.expired:
             log.warning(
-                "%s: %d offsets were deleted before their letters were replayed",
+                "%s: deleted before their letters were replayed: %s",
                 done.dead_letter_topic,
-                done.expired,
+                counted(done.expired, "offset"),
             )
         for store, count in done.late.items():
             log.warning(
-                "%s: %d records came back after all their windows of %r had closed: the next run drops there "
+                "%s: %s came back after all their windows of %r had closed: the next run drops there "
                 "what reaches it, and counts it as late",
                 done.dead_letter_topic,
-                count,
+                counted(count, "record"),
                 store,
             )
         if done.late_unknown:
             log.info(
-                "%s: of %d records it is not known whether their windows have closed: the next run counts as "
+                "%s: of %s it is not known whether their windows have closed: the next run counts as "
                 "late what it drops",
                 done.dead_letter_topic,
-                done.late_unknown,
+                counted(done.late_unknown, "record"),
             )
         log.info(
-            "%s: %d records brought back; passed by: %d letters of records that another letter brought back; "
-            "left to later replays: %d letters that do not match%s",
+            "%s: %s brought back; passed by: %s of records that another letter brought back; left to later "
+            "replays: %s that the selection leaves out%s",
             done.dead_letter_topic,
-            done.records,
-            done.repeated,
-            done.unselected,
+            counted(done.records, "record"),
+            counted(done.repeated, "letter"),
+            counted(done.unselected, "letter"),
             ", and all letters past the limit" if done.at_limit else "",
         )
         return replay_result(self.application_id, done)

@@ -9,6 +9,7 @@ from airflow_kstreams.batch.report.results import ResetResult, reset_result
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import Reader, given, json_object, topic_names
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
 
 if TYPE_CHECKING:
@@ -121,7 +122,9 @@ class ResetApplicationOperator(ApplicationOperator):
             for topic in sorted(done.deleted):
                 log.info("internal topic %s: deleted", topic)
             for topic, count in sorted(done.unread.items()):
-                log.warning("topic %s: %d records that no run has read are given up", topic, count)
+                log.warning(
+                    "topic %s: given up, though no run has read them: %s", topic, counted(count, "record")
+                )
             if done.given_up:
                 given_up = parked_text(parked_total(done.given_up))
                 log.warning("Given up with their retry topics: %s", given_up)

@@ -51,7 +51,9 @@ def refuse_too_many(counts: Iterable[int]) -> None:
     """
     total = sum(counts)
     if total > MOST_PARTITIONS:
-        raise ValueError(f"{total} partitions or tasks in all, an application has {MOST_PARTITIONS} at most")
+        raise ValueError(
+            f"{total:,} partitions or tasks in all, an application has {MOST_PARTITIONS} at most"
+        )
 
 
 #: Making a decoder may run annotations, which may make decoders.

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.hints.java_names import answers_java_names
@@ -353,7 +354,8 @@ class TopologyTestDriver:
         count = len(self._tasks.stores_of(name))
         if partition not in range(count):
             raise ConfigError(
-                f"store {name!r} has no partition {partition!r}: its subtopology has {count} tasks",
+                f"store {name!r} has no partition {partition!r}: its subtopology has "
+                f"{counted(count, 'task')}",
                 fix="ask for one of them, or give its source topics more partitions with partitions=",
             )
         return StoreView(name, lambda: self._tasks.stores_of(name)[partition], self._check_usable)

@@ -143,7 +143,7 @@ def _killed(
     assert "RunSupersededError" in second.driver.output()
     scene.open_gates()
     third.end(0)
-    assert f"{large.size.tasks} transactional ids are fenced" in third.driver.output()
+    assert f"fenced {large.size.tasks} transactional ids" in third.driver.output()
     again = third.launched()
     assert min(again) == overtaken
     assert len(markers) <= again[overtaken] <= left

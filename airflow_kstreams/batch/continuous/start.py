@@ -66,6 +66,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease import Claimant, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.source_topics import with_matches
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -101,10 +102,10 @@ class Housekeeping:
                 if topic not in self._warned_of:
                     self._warned_of.add(topic)
                     log.warning(
-                        "%s has %d partitions by now, %d of them are read: restart the application to read "
+                        "%s has %s by now, %d of them read: restart the application to read "
                         "the others, from their beginning",
                         topic,
-                        there,
+                        counted(there, "partition"),
                         read,
                     )
         except KStreamsError as error:

@@ -42,6 +42,7 @@ from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, moved_forward
 from airflow_kstreams.batch.protocol.logs.log_read import LogBounds
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import AdminPort, GroupMember, TopicPartition
 
 
@@ -74,8 +75,8 @@ def say_members(members: Sequence[GroupMember], application_id: str) -> str:
     """
     named = ", ".join(map(str, members[:3])) + (", ..." if members[3:] else "")
     return (
-        f"consumer group {application_id} has {len(members)} members, which may move the offsets of the "
-        f"application: {named}"
+        f"consumer group {application_id} has {counted(len(members), 'member')}, which may move the "
+        f"offsets of the application: {named}"
     )
 
 

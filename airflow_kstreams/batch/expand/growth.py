@@ -32,6 +32,7 @@ from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import grow_topic_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, group_of_partition
@@ -109,7 +110,8 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
     before = now.found[topic].partitions
     if count < before:
         raise TopologyError(
-            f"topic {topic} has {before} partitions, and a topic never loses any: {count} was asked for",
+            f"topic {topic} has {counted(before, 'partition')}, and a topic never loses any: {count} was "
+            "asked for",
             fix=f"ask for more than {before}",
         )
     prior = prior_runs(session, plan, ledger, now.counts)
@@ -180,7 +182,11 @@ def grow_topic(
             session.admin.create_partitions(topic, wanted)
             app = plan.application_id
             log.info(
-                "application %s: topic %s has grown from %d to %d partitions", app, topic, plan.before, wanted
+                "application %s: topic %s has grown from %d to %s",
+                app,
+                topic,
+                plan.before,
+                counted(wanted, "partition"),
             )
     return plan
 

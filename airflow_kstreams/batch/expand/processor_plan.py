@@ -24,6 +24,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.naming.topic_names import catch_up_group
 from airflow_kstreams.streams.partitioning.processors import Processors
@@ -126,7 +127,7 @@ def plan_processors(session: CoordinatorSession, subtopology: int | None, count:
     if found is not None and found.after != after:
         raise ConfigError(
             f"subtopology {sub.id} of application {plan.application_id!r} is on its way to "
-            f"{found.after.count} processors, not to {count}",
+            f"{counted(found.after.count, 'processor')}, not to {count}",
             fix=f"go on with {expand_command(plan.application_id, sub.id, found.after.count)}; or give that "
             f"up first: {abort_command(plan.application_id)}",
         )

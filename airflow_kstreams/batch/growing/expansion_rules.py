@@ -27,6 +27,7 @@ from airflow_kstreams.batch.growing.grown_groups import with_processors
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.partitioning.processors import Processors, common_processors
@@ -150,15 +151,16 @@ def expanded(plan: TopologyPlan, sub: SubtopologyPlan, entry: GroupedPartitions,
         )
     if count <= now:
         raise TopologyError(
-            f"{what} has {now} processors: {count} are no more, and it never has fewer than it had",
+            f"{what} has {counted(now, 'processor')}: {count} are no more, and it never has fewer than it "
+            "had",
             fix=f"give a number from {now + 1} on",
         )
     small = {topic: number for topic, number in sorted(entry.partitions.items()) if number < count}
     if small:
         listed = ", ".join(f"{topic} has {number}" for topic, number in small.items())
         raise TopologyError(
-            f"{what} cannot have {count} processors: each reads a partition of its own of every topic, and "
-            f"{listed}",
+            f"{what} cannot have {counted(count, 'processor')}: each reads a partition of its own of every "
+            f"topic, and {listed}",
             fix="give the topics more partitions first, airflow-kstreams expand partitions, and let a run "
             "read them",
         )
@@ -169,8 +171,8 @@ def expanded(plan: TopologyPlan, sub: SubtopologyPlan, entry: GroupedPartitions,
             for topic, growth in sorted(entry.grown.items())
         )
         raise TopologyError(
-            f"{what} cannot have {count} processors yet: which keys move depends on how its topics grow, and "
-            f"they grow in different ways, or no key that was read shows how ({grown})",
+            f"{what} cannot have {counted(count, 'processor')} yet: which keys move depends on how its "
+            f"topics grow, and they grow in different ways, or no key that was read shows how ({grown})",
             fix="let runs read records of the new partitions; or grow topics that are read together alike",
         )
     return found

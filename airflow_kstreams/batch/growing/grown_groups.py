@@ -26,6 +26,7 @@ import msgspec
 from airflow_kstreams.batch.ledger.facts import Assignment, CountedTopic, GroupedPartitions
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.partitioning.partition_groups import (
     Groups,
     equal_ids,
@@ -205,7 +206,7 @@ def known_growth(
         for _, entry in sorted(bound.items(), reverse=True)
         for topic, count in entry.partitions.items()
     }
-    counted = {
+    seen = {
         topic: one.growth
         for topic, one in recorded.topics.items()
         if topic in found and found[topic].topic_id == one.id
@@ -213,23 +214,23 @@ def known_growth(
     for topic, count in given.items():
         if topic in found and found[topic].partitions < count:
             raise ConfigError(
-                f"setting 'initial.partitions' says that {topic} began with {count} partitions, but it has "
-                f"{found[topic].partitions}, and a topic never loses any",
+                f"setting 'initial.partitions' says that {topic} began with {counted(count, 'partition')}, "
+                f"but it has {found[topic].partitions}, and a topic never loses any",
                 fix="write the count that the topic had when its producers began",
             )
         if topic in known and known[topic].history[0] != count:
             raise TopologyError(
-                f"setting 'initial.partitions' says that {topic} began with {count} partitions, but "
-                f"application {plan.application_id!r} has state by {known[topic].history[0]}",
+                f"setting 'initial.partitions' says that {topic} began with {counted(count, 'partition')}, "
+                f"but application {plan.application_id!r} has state by {known[topic].history[0]}",
                 fix=f"write {topic}={known[topic].history[0]} or leave it out; or start over with empty "
                 f"state: {plan.start_over_command(recorded.topics)}",
             )
     said = {
         topic: _ungrown(count)
         for topic, count in given.items()
-        if topic not in counted or counted[topic].history[0] != count
+        if topic not in seen or seen[topic].history[0] != count
     }
-    return {**counted, **said, **known}
+    return {**seen, **said, **known}
 
 
 def contradicted_counts(
@@ -242,14 +243,15 @@ def contradicted_counts(
     """
     in_state = {topic for entry in bound.values() for topic in entry.partitions}
     return tuple(
-        f"setting 'initial.partitions' says that {topic} began with {given[topic]} partitions, and runs have "
-        f"counted {' -> '.join(map(str, counted.growth.history))}: state begins by {given[topic]}, and "
-        "where keys were placed by another count, records of one key meet two states, or their task fails"
-        for topic, counted in recorded.topics.items()
+        f"setting 'initial.partitions' says that {topic} began with {counted(given[topic], 'partition')}, "
+        f"and runs have counted {' -> '.join(map(str, seen.growth.history))}: state begins by "
+        f"{given[topic]}, and where keys were placed by another count, records of one key meet two states, "
+        "or their task fails"
+        for topic, seen in recorded.topics.items()
         if topic in given.keys() - in_state
         and topic in found
-        and found[topic].topic_id == counted.id
-        and counted.growth.history[0] != given[topic]
+        and found[topic].topic_id == seen.id
+        and seen.growth.history[0] != given[topic]
     )
 
 
@@ -305,8 +307,9 @@ def grown_groups(
         growth = _growth_before(topic, known.get(topic, _ungrown(count)), before)
         if count < growth.history[-1]:
             raise TopologyError(
-                f"topic {topic} has {count} partitions, and had {growth.history[-1]} when application "
-                f"{plan.application_id!r} last read it: the keys of the others have lost their place",
+                f"topic {topic} has {counted(count, 'partition')}, and had {growth.history[-1]} when "
+                f"application {plan.application_id!r} last read it: the keys of the others have lost their "
+                "place",
                 fix=f"start over with empty state: {plan.start_over_command(read)}",
             )
         growth = _grown_to(count, growth)

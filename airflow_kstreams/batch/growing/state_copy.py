@@ -42,6 +42,7 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
     TransactionAbortedError,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, catch_up_group, catch_up_id
 from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.processors import Processors
@@ -301,7 +302,7 @@ class StateCopy:
                     for key in keys[at : at + BATCH]:
                         writer.produce(topic, None, key, tp.partition, None, None)
             if keys:
-                log.info("%s: deleted %d entries of an expansion that was given up", tp, len(keys))
+                log.info("%s: deleted %s of an expansion that was given up", tp, counted(len(keys), "entry"))
 
     def _committed(self) -> dict[TopicPartition, CommittedOffset]:
         return self._group_reader().committed(self._partitions)

@@ -49,6 +49,7 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
     TransactionAbortedError,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.naming.topic_names import catch_up_group
 from airflow_kstreams.streams.partitioning.partition_groups import named
@@ -143,7 +144,7 @@ def take_over(
             continue
         if late:
             warnings.append(
-                f"subtopology {sub.id} goes on with {expansion.before} processors, not "
+                f"subtopology {sub.id} goes on with {counted(expansion.before, 'processor')}, not "
                 f"{expansion.after.count} yet: {late}"
             )
             continue
@@ -153,7 +154,7 @@ def take_over(
             moved_from=tuple(sorted({*entry.moved_from, *sub.changelogs.values()})),
         )
         warnings.append(
-            f"subtopology {sub.id} has {expansion.after.count} processors from this run on, "
+            f"subtopology {sub.id} has {counted(expansion.after.count, 'processor')} from this run on, "
             f"{expansion.before} before: give Spark a core for each"
         )
     return Takeovers(grouped=now, expansions=taken, warnings=tuple(warnings))
@@ -219,8 +220,8 @@ class _Candidate:
         if late := [tp for tp in behind if behind[tp] > limit]:
             most = max(late, key=behind.__getitem__)
             return (
-                f"the copy of {most} is {behind[most]} records behind, acceptable.recovery.lag is {limit}; "
-                f"{go_on}"
+                f"the copy of {most} is {counted(behind[most], 'record')} behind, acceptable.recovery.lag "
+                f"is {limit}; {go_on}"
             )
         return ""
 
@@ -286,5 +287,5 @@ class _Candidate:
                     f"{expand_command(coordinator.application_id, self.sub.id, work.after.count)}"
                 )
             for records in copy.copy(ends):
-                log.debug("%d more records of processor %d are copied", records, work.source)
+                log.debug("processor %d: %s copied", work.source, counted(records, "more record"))
         return ""

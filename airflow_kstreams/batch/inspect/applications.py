@@ -13,9 +13,9 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, seen_run
-from airflow_kstreams.batch.inspect.runs.suspicions import counted
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 

@@ -32,6 +32,7 @@ from airflow_kstreams.batch.report.results import (
     stop_offsets_result,
 )
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import convert, refuse_unknown_subtopology
 from airflow_kstreams.streams.ports import TopicPartition
@@ -108,7 +109,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
 
     def __str__(self) -> str:
         aged = f", or a record older than {self.older_than_ms} ms," if self.older_than_ms is not None else ""
-        return f"{self.min_records} new records{aged} for application {self.application_id}"
+        return f"{counted(self.min_records, 'new record')}{aged} for application {self.application_id}"
 
     def evaluate(self, view: ClusterView) -> NewDataResult | None:
         """Return the new records' counts once there are enough of them."""
@@ -213,7 +214,7 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
     max_records: int = 0
 
     def __str__(self) -> str:
-        return f"application {self.application_id} with {self.max_records} records left, or fewer"
+        return f"application {self.application_id} with {counted(self.max_records, 'record')} left, or fewer"
 
     def evaluate(self, view: ClusterView) -> NewDataResult | None:
         """Return the counts of the records that are left once they are few enough."""

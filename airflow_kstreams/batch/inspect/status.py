@@ -33,6 +33,7 @@ from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.finish import task_metadata
 from airflow_kstreams.streams.errors import AccessDeniedError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -209,7 +210,7 @@ def _line(record: Record) -> str:
     headers = dict(record.headers() or ())
     shown = "null" if value is None else value.decode(errors="replace")
     if value is not None and headers.get(H_KIND) in (KIND_PIECE, KIND_REPORTED):
-        shown = f"{len(value)} bytes"
+        shown = counted(len(value), "byte")
     text = f"{record.offset():>6}  <{key}:{shown}>"
     known = {
         name: (headers.get(name) or b"").decode(errors="replace") for name in (H_KIND, H_RUN, H_GENERATION)

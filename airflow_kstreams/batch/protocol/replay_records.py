@@ -33,6 +33,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEO
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.topics import others_topic
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import Moment
@@ -176,7 +177,7 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
             lost = int(marked) - marks.count(tp.partition, offset.offset, _END)
             if lost > 0 and not accept_repeats:
                 raise ConfigError(
-                    f"{lost} letters of {tp} came back that lie at offset {offset.offset} or later, and "
+                    f"{counted(lost, 'letter')} of {tp} came back from offset {offset.offset} or later, and "
                     f"{tp.topic}-replays does not say any more which: it was truncated, deleted or made anew",
                     fix="look at them (airflow-kstreams dead-letters list), and add --accept-repeats to "
                     "airflow-kstreams dead-letters replay (accept_repeats=True to "

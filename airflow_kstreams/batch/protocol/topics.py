@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, replaced, state_lost
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -103,7 +104,8 @@ def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: Applic
     for name, description in found.items():
         if description.partitions != 1:
             raise ConfigError(
-                f"topic {name} has {description.partitions} partitions, the run protocol needs exactly 1",
+                f"topic {name} has {counted(description.partitions, 'partition')}, the run protocol needs "
+                "exactly 1",
                 fix="choose another application id, or delete that topic if it is not in use",
             )
     admin.create_topics(
@@ -294,8 +296,8 @@ def small_topics(
     if has_dead_letters(plan, settings):
         roles[settings.dead_letter_topic] = "dead-letter topic"
     return tuple(
-        f"{roles[topic]} {topic} takes records of at most {taken[topic]:,} bytes ({MAX_BYTES}), its input "
-        f"{source} holds up to {largest:,}: {_consequence(roles[topic])}; to raise it, run "
+        f"{roles[topic]} {topic} takes records of at most {counted(taken[topic], 'byte')} ({MAX_BYTES}), "
+        f"its input {source} holds up to {largest:,}: {_consequence(roles[topic])}; to raise it, run "
         f"{set_topic_command(topic, _raised(roles[topic], largest))}"
         for topic in sorted(roles)
         if taken.get(topic, largest) < largest

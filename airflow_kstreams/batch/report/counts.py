@@ -13,6 +13,7 @@ from airflow_kstreams.batch.metrics import call_lines, speed_text
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text, sum_parked
 from airflow_kstreams.batch.report.results import iso_of
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.printable import printable
@@ -53,12 +54,12 @@ def known(number: int | None) -> str:
 
 def headline(summary: RunSummary) -> str:
     """Return the numbers of records read and written; topics between subtopologies count for neither."""
-    return f"{known(summary.records_in)} records in, {known(summary.records_out)} out"
+    return f"{counted(summary.records_in, 'record')} in, {known(summary.records_out)} out"
 
 
 def finished_text(summary: RunSummary) -> str:
     """Return the text that a driver prints of the run that it has finished."""
-    first = f"run {summary.run_id} finished: {headline(summary)}, {summary.task_count} tasks"
+    first = f"run {summary.run_id} finished: {headline(summary)}, {counted(summary.task_count, 'task')}"
     warnings = [f"  warning: {warning}" for warning in summary.warnings]
     rows = (
         *map(str, count_rows(summary)),
@@ -134,8 +135,7 @@ def speed_lines(tasks: Iterable[TaskReport], purposes: Mapping[str, str]) -> Ite
     :param purposes: node -> what it does, and the user's line.
     """
     for subtopology, reports in by_subtopology(tasks).items():
-        number = "1 task" if len(reports) == 1 else f"{len(reports)} tasks"
-        yield f"subtopology {subtopology}, {number}: {speed_text(reports)}"
+        yield f"subtopology {subtopology}, {counted(len(reports), 'task')}: {speed_text(reports)}"
         for line in call_lines(reports, purposes):
             yield f"subtopology {subtopology}, {line}"
 

@@ -10,6 +10,7 @@ from airflow_kstreams.batch.expand.growth import GrowthPlan
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.partitioning.topic_growth import (
     LINEAR,
@@ -49,7 +50,7 @@ def growth_notes(plan: GrowthPlan) -> Iterator[str]:
     """Yield notes on a topic's growth that an operator must know."""
     topic, grown = plan.topic, plan.grown
     if plan.done:
-        yield f"{topic} has {plan.count} partitions already."
+        yield f"{topic} has {counted(plan.count, 'partition')} already."
     if grown is None:
         yield f"No state of application {plan.application_id} depends on the keys of {topic}."
         return
@@ -74,7 +75,10 @@ def growth_notes(plan: GrowthPlan) -> Iterator[str]:
             f"If a run began now, {len(plan.waits)} of the new partitions would wait until what their keys "
             "came from is read, and be read by a run after it."
         )
-    yield f"What stays: {plan.tasks} tasks, their state, and the tasks of all partitions that there are."
+    yield (
+        f"What stays: {counted(plan.tasks, 'task')} with all state, and the tasks of all partitions that "
+        "there are."
+    )
     if plan.continuous:
         yield "The application runs continuously: it reads the new partitions once it is started again."
 

@@ -71,6 +71,7 @@ from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.streams.errors import RunBusyError, RunError, SuspectWriterError, TaskFencedError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import accept_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
@@ -165,8 +166,8 @@ class ApplicationReset:
             )
         if plan.members and not force:
             raise self._busy(
-                f"its consumer group has {len(plan.members)} members: {', '.join(map(str, plan.members[:3]))}"
-                + (", ..." if plan.members[3:] else ""),
+                f"its consumer group has {counted(len(plan.members), 'member')}: "
+                f"{', '.join(map(str, plan.members[:3]))}" + (", ..." if plan.members[3:] else ""),
                 fix="stop them first; --force goes on in spite of them, but cannot remove them",
             )
         if plan.dropped_run is not None and not self._request.delete_stop_offsets:

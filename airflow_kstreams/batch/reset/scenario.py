@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition
 
 _DATETIME = re.compile(
@@ -140,7 +141,7 @@ def from_file(path: Path) -> Scenario:
         if missing:
             raise ConfigError(
                 f"{path} says nothing of {missing[0]}"
-                + (f" and {len(missing) - 1} more partitions" if missing[1:] else ""),
+                + (f" and {counted(len(missing) - 1, 'more partition')}" if missing[1:] else ""),
                 fix="add a line topic,partition,offset for each partition of the input topics",
             )
         return {tp: offset for tp, (_, offset) in lines.items()}

@@ -29,6 +29,7 @@ from airflow_kstreams.batch.growing.grown_groups import Bound, grown_groups
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.state_left import give_up
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import (
     Groups,
@@ -243,15 +244,16 @@ def _refuse_other_number(
         partition for partition, group in group_of_partition(now.by_group).items() if group >= old
     } or set(group_of_partition(now.by_group))
     if now.groups:
-        join = f"let the partition grouper put new partitions into the {old} existing groups"
+        join = f"let the partition grouper put new partitions into the {counted(old, 'existing group')}"
     else:
         join = (
             f"let new partitions join the existing groups, partition_grouper=FixedGroups({old}); a key keeps "
             f"its group, and its state, if the topic's partition count is a multiple of {old}"
         )
     raise TopologyError(
-        f"subtopology {sub.id} of application {plan.application_id!r} keeps state in {old} partition groups, "
-        f"but {named(opening)} would make it {new}: their number was fixed by its first run",
+        f"subtopology {sub.id} of application {plan.application_id!r} keeps state in "
+        f"{counted(old, 'partition group')}, but {named(opening)} would make it {new}: their number was "
+        "fixed by its first run",
         fix=f"{join}; or {_through_repartition(recorded, plan)}",
     )
 
@@ -284,14 +286,16 @@ def _refuse_moved_keys(
         if keys_stay(old, new):
             continue
         cause = (
-            f"topic {topic} grew from {old_count} to {count} partitions: under Kafka's default partitioner "
-            f"keys move to other partition groups of subtopology {sub.id} and leave their state behind"
+            f"topic {topic} grew from {old_count} to {counted(count, 'partition')}: under Kafka's default "
+            f"partitioner keys move to other partition groups of subtopology {sub.id} and leave their state "
+            "behind"
         )
         if not warn:
             raise TopologyError(
                 cause,
-                fix=f"let the topic grow on to a multiple of {old_count} partitions before anything is "
-                f"written to the new ones; or {_through_repartition(recorded, plan)}; only if its producers "
-                "place keys in another way, so that each stays in its group, set growth.moves.keys=warn",
+                fix=f"let the topic grow on to a multiple of {counted(old_count, 'partition')} before "
+                f"anything is written to the new ones; or {_through_repartition(recorded, plan)}; only if "
+                "its producers place keys in another way, so that each stays in its group, set "
+                "growth.moves.keys=warn",
             )
         log.warning("%s, unless producers place them in another way", cause)

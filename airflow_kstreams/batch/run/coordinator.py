@@ -81,6 +81,7 @@ from airflow_kstreams.streams.errors import (
     DataLossError,
     TopologyError,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.printable import package_log
@@ -296,10 +297,10 @@ class Coordinator:
         self.session.write(records, offsets=new.offsets, ledger=change, lease=lease, histories=histories)
         self._taken(lease)
         log.info(
-            "application %s: run %s began, at most %d input records%s%s",
+            "application %s: run %s began, at most %s%s%s",
             self._app,
             caller.run_id,
-            new.slice.record_span,
+            counted(new.slice.record_span, "input record"),
             ", nothing new" if new.slice.plan.empty else "",
             f"; parked before: {parked_text(new.parked)}" if new.parked else "",
         )

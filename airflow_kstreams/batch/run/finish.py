@@ -64,6 +64,7 @@ from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.begin.stream_time import clock_warnings, parked_warnings, with_time_passed
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, RunError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import DROPPING, RecordCounts, counts_in_all, shown_node
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -368,8 +369,8 @@ def judge_late(
         for entry in [entry for entry in counts.left_out if entry.rule == "late"][:_NAMED_ENTRIES]
     )
     what = (
-        f"run {run_id} dropped {late} records as late ({nodes}), {share} of the {read} that it read; "
-        f"max.late.share allows {settings.max_late_share:.2%}"
+        f"run {run_id} dropped {counted(late, 'record')} as late ({nodes}), {share} of the {read} that it "
+        f"read; max.late.share allows {settings.max_late_share:.2%}"
     )
     if settings.late_share_exceeded == "warn":
         return (what,)
@@ -439,13 +440,14 @@ def _task(plan: TopologyPlan, task_id: str, committed: OffsetMetadata) -> Iterat
     }
     for what, (total, parts) in twice.items():
         if total != parts:
-            yield f"task {task_id} counted {total} records {what} in all, and {parts} by topic and node"
+            records = counted(total, "record")
+            yield f"task {task_id} counted {records} {what} in all, and {parts} by topic and node"
     wrong = committed.counts.wrong(plan.subtopology(subtopology_of(task_id)))
     if wrong is not None:
         topic, arrived, written = wrong
         yield (
-            f"task {task_id} counted {written} records written to {topic}, and by what it read and left out "
-            f"it must have been {arrived}"
+            f"task {task_id} counted {counted(written, 'record')} written to {topic}, and by what it read "
+            f"and left out it must have been {arrived}"
         )
 
 
@@ -459,7 +461,7 @@ def _inputs(
         span = sum(part.stop_offset - part.start_offset for part in inputs if part.topic == topic)
         read = counts.read.get(topic, 0) + counts.outside.get(topic, 0)
         if read > span:
-            yield f"{read} records read from {topic}, whose slice has {span} offsets"
+            yield f"{counted(read, 'record')} read from {topic}, whose slice has {counted(span, 'offset')}"
 
 
 def _between(plan: TopologyPlan, counts: RecordCounts | None) -> Iterator[str]:
@@ -470,8 +472,8 @@ def _between(plan: TopologyPlan, counts: RecordCounts | None) -> Iterator[str]:
         read, written = counts.read.get(topic, 0), counts.output.get(topic, 0)
         if read < written:
             yield (
-                f"{written} records written to {topic}, and {read} read from it. Records of the topic are "
-                "gone (truncated, deleted, or compacted where the topic is the user's own), or this is a bug "
-                "of the engine in what it counts: see the topic's settings and the broker's log, else report "
-                "this line"
+                f"{counted(written, 'record')} written to {topic}, and {read} read from it. Records of the "
+                "topic are gone (truncated, deleted, or compacted where the topic is the user's own), or "
+                "this is a bug of the engine in what it counts: see the topic's settings and the broker's "
+                "log, else report this line"
             )

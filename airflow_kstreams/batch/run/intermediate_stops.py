@@ -22,6 +22,7 @@ from airflow_kstreams.streams.errors import (
     TransactionAbortedError,
     UpstreamNotDoneError,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
 
 log = package_log(__name__)
@@ -57,7 +58,7 @@ def frozen_upstream(
             log.info("run %s: the stops are read again: %s", slice_.run_id, error.cause)
             lease.reclaim()
         else:
-            log.info("run %s: the stops of %d partitions are frozen", slice_.run_id, len(waiting))
+            log.info("run %s: the stops of %s are frozen", slice_.run_id, counted(len(waiting), "partition"))
             return session.read_metadata(None)
     return folded
 

@@ -43,6 +43,7 @@ from airflow_kstreams.batch.run.state_left import (
     refuse_returned,
 )
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import create_topics_command
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
@@ -317,10 +318,11 @@ def _refuse_other_count(
     """
     if description.partitions != tasks and not (more and description.partitions > tasks):
         raise TopologyError(
-            f"changelog {changelog} has {description.partitions} partitions, but subtopology "
-            f"{plan.changelogs[changelog]} has {tasks} tasks: their number was fixed by its first run",
-            fix=f"group the partitions into {description.partitions} groups again, or start over with empty "
-            f"state: {plan.start_over_command(recorded.topics)}",
+            f"changelog {changelog} has {counted(description.partitions, 'partition')}, but subtopology "
+            f"{plan.changelogs[changelog]} has {counted(tasks, 'task')}: their number was fixed by its "
+            "first run",
+            fix=f"group the partitions into {counted(description.partitions, 'group')} again, or start over "
+            f"with empty state: {plan.start_over_command(recorded.topics)}",
         )
 
 

@@ -24,6 +24,7 @@ from typing import Protocol
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, Slice
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import DataLossError, StateStoreError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.graph.store_specs import GlobalEntries, Storage
 from airflow_kstreams.streams.naming.commands import drop_slice_command
@@ -184,7 +185,9 @@ def _read_into(
                 kept.add(keyed)
     if without_key:
         log.warning(
-            "global table of topic %s: %d records have no key and are left out", table.topic, without_key
+            "global table of topic %s: left out without a key: %s",
+            table.topic,
+            counted(without_key, "record"),
         )
     return without_key
 

@@ -38,6 +38,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import StateStoreError, TaskFencedError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -168,9 +169,9 @@ class RestoreProgress:
         if now - self._logged >= _EVERY_SECONDS:
             self._logged = now
             log.info(
-                "task %s: restored %s changelog records, %.1f MB, %d %%, about %.0f s left",
+                "task %s: restored %s, %.1f MB, %d %%, about %.0f s left",
                 self.task_id,
-                f"{self.records:,}",
+                counted(self.records, "changelog record"),
                 self.size_bytes / 1e6,
                 100 * self._passed // max(1, self._offsets),
                 self.seconds_left(),
@@ -189,9 +190,9 @@ class RestoreProgress:
             return
         seconds = self._clock.monotonic_seconds() - self._started
         log.info(
-            "task %s: restored %s changelog records, %.1f MB, in %.1f s (%s records/s)",
+            "task %s: restored %s, %.1f MB, in %.1f s (%s records/s)",
             self.task_id,
-            f"{self.records:,}",
+            counted(self.records, "changelog record"),
             self.size_bytes / 1e6,
             seconds,
             f"{self.records / seconds if seconds else self.records:,.0f}",

@@ -23,6 +23,7 @@ from airflow_kstreams.cli.shared_options import (
     say,
     show,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.protocol.replay_records import Replay
@@ -257,5 +258,5 @@ def _refuse_nothing(found: Replay, selection: Selection) -> None:
 
 
 def _before(planned: Replay | None, selection: Selection, replay_id: str) -> Iterator[str]:
-    count = "" if planned is None else f" ({planned.records:,} records to bring back)"
+    count = "" if planned is None else f" ({counted(planned.records, 'record')} to bring back)"
     yield f"Replay of {selection}{count}. If it is interrupted, go on with: --replay-id '{replay_id}'"

@@ -21,6 +21,7 @@ from airflow_kstreams.cli.shared_options import (
     say,
     show,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
@@ -120,4 +121,4 @@ class _Progress:
         now = time.monotonic()
         if now - self._last >= _EVERY_SECONDS:
             self._last = now
-            say(f"read {done:,} of {total:,} offsets of the changelog", err=True)
+            say(f"read {done:,} of {counted(total, 'offset')} of the changelog", err=True)

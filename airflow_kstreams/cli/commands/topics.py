@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from airflow_kstreams.cli.shared_options import AsJson, Connection, DryRun, connecting, named_values, say
+from airflow_kstreams.streams.figures.number_texts import counted
 
 if TYPE_CHECKING:
     from airflow_kstreams.cli.documents.topics_document import TopicChange
@@ -85,7 +86,7 @@ def set_(
 
     configs = dict(named_values(config, "--config", "NAME=VALUE"))
     changes = [f"{name}={value}" for name, value in configs.items()]
-    changes += [] if partitions is None else [f"{partitions} partitions"]
+    changes += [] if partitions is None else [counted(partitions, "partition")]
     if not changes:
         raise typer.BadParameter("name at least one change: --config or --partitions")
     with closing(connection.cluster().admin()) as admin:

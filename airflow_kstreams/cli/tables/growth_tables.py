@@ -8,6 +8,7 @@ from airflow_kstreams.batch.expand.growth import GrowthPlan
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan
 from airflow_kstreams.batch.report.growing import history_text, kinds_text
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.number_texts import counted
 
 #: Number of new partitions, or sources, with a row of their own.
 _ROWS = 20
@@ -40,7 +41,7 @@ def growth_tables(plan: GrowthPlan) -> Iterator[Table]:
 
 def _growth_rows(plan: GrowthPlan) -> Iterator[tuple[str, str]]:
     yield "partitions", str(plan.count) if plan.done else f"{plan.before} -> {plan.count}"
-    yield "read by", f"subtopology {plan.subtopology}, {plan.tasks} tasks"
+    yield "read by", f"subtopology {plan.subtopology}, {counted(plan.tasks, 'task')}"
     if plan.grown is not None:
         yield "partition counts", history_text(plan.grown.history)
         yield "first count", str(plan.grown.history[0])
@@ -91,7 +92,7 @@ def processor_notes(plan: ProcessorPlan, count: int) -> Iterator[str]:
     :param count: number of processors to grow to.
     """
     if plan.after is None:
-        yield f"Subtopology {plan.sub.id} has {count} processors."
+        yield f"Subtopology {plan.sub.id} has {counted(count, 'processor')}."
     elif any(each.lag or each.position is None for each in plan.sources):
         yield "The takeover comes with a run that finds no more than acceptable.recovery.lag left to copy."
     else:

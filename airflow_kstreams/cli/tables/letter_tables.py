@@ -10,6 +10,7 @@ from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.cli.documents.letter_documents import bytes_text
 from airflow_kstreams.explore.record_table import shown_time
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.records.dead_letter_format import facts_of
 
@@ -108,7 +109,7 @@ def _record(
 
 
 def _size(data: bytes | None) -> str:
-    return "none" if data is None else f"{len(data):,} bytes (--values shows them)"
+    return "none" if data is None else f"{counted(len(data), 'byte')} (--values shows them)"
 
 
 def replay_table(found: Replay) -> Table:
@@ -127,7 +128,7 @@ def replay_notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
         yield f"There is nothing to bring back from {found.dead_letter_topic}."
     for store, count in found.late.items():
         yield (
-            f"Too late: {count:,} of these records are dated where all windows of {store!r} have closed; "
+            f"Too late: {count:,} of these records, dated where all windows of {store!r} have closed; "
             "the next run drops there what reaches it, and counts it as late."
         )
     if found.late_unknown:
@@ -136,18 +137,19 @@ def replay_notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
             "the next run counts as late what it drops."
         )
     if found.unselected:
-        yield f"For a later replay: {found.unselected:,} letters that do not fit --where."
+        yield f"For a later replay: {counted(found.unselected, 'letter')} outside --where."
     if found.at_limit:
-        yield f"For a later replay: all letters past the limit of {found.limit:,} records."
+        yield f"For a later replay: all letters past the limit of {counted(found.limit, 'record')}."
     if found.repeated:
-        yield f"Passed by: {found.repeated:,} letters whose record another letter brought back."
+        yield f"Passed by: {counted(found.repeated, 'letter')} whose record another letter brought back."
     if found.without_origin:
-        yield f"Left alone: {found.without_origin} letters that belong to no consumed record, as of timers."
+        yield f"Left alone: {counted(found.without_origin, 'letter')} of no consumed record, as of timers."
     if found.left_out:
         yield (
-            f"Left alone: {found.left_out} letters without their records, which did not fit; their header "
-            "__streams.errors.left.out says so, and .topic, .partition and .offset where the record is."
+            f"Left alone: {counted(found.left_out, 'letter')} without their records, which did not fit; "
+            "their header __streams.errors.left.out says so, and .topic, .partition and .offset where the "
+            "record is."
         )
     if found.expired:
-        yield f"Deleted before their letters were replayed: {found.expired} offsets."
+        yield f"Deleted before their letters were replayed: {counted(found.expired, 'offset')}."
     yield "Dry run: nothing was changed." if dry_run else "Done."

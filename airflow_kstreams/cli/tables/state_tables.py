@@ -8,6 +8,7 @@ from itertools import islice
 from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
 from airflow_kstreams.explore.record_table import shown_time, shown_value
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.number_texts import counted
 
 #: Rows of one table: more entries are shown in several tables, so that memory does not grow with them.
 _ROWS = 1_000
@@ -36,7 +37,7 @@ def state_notes(read: StoredState, key: str | None, shown: int, *, more: bool) -
     if not shown:
         yield f"no entry has the key {key}" if key is not None else "the store is empty"
     if more:
-        yield f"there are more than {shown} entries: --limit 0 shows all"
+        yield f"there are more than {counted(shown, 'entry')}: --limit 0 shows all"
     yield str(read.as_of())
 
 

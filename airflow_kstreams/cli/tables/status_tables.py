@@ -28,6 +28,7 @@ from airflow_kstreams.batch.report.counts import count_rows, due_text
 from airflow_kstreams.batch.report.growing import blocked_rows, expansion_rows, growth_rows, reading_rows
 from airflow_kstreams.cli.documents.status_document import last_runs
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.figures.time_texts import time_text
 
@@ -167,7 +168,7 @@ def _more_processors(found: RunStatus, plan: ProcessorPlan) -> Table:
     since = [run for run in found.runs if plan.begun_ms and run.begun_ms >= plan.begun_ms]
     return Table(
         title=f"Processors on their way: {plan.before} -> {plan.before + len(rows)} of subtopology "
-        f"{plan.sub.id}, {len(since)} run{'' if len(since) == 1 else 's'} finished meanwhile",
+        f"{plan.sub.id}, {counted(len(since), 'run')} finished meanwhile",
         columns=("task", "state of", "copied, of all", "records/s", "left", "waits for"),
         rows=rows[:_TASKS],
         more=max(0, len(rows) - _TASKS),
@@ -193,7 +194,7 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
         yield f"topics {pattern}", ", ".join(matches)
     if found.parked:
         number = sum_parked(parked_total(found.parked))
-        yield "parked", f"{_number(number)} records; {due_text(found.parked_due_ms)}"
+        yield "parked", f"{counted(number, 'record')}; {due_text(found.parked_due_ms)}"
     if found.lease is None:
         yield "lease", "not held"
     else:

@@ -37,6 +37,7 @@ from airflow_kstreams.kafka.schema_registry.schema_bounds import (
     within_bounds,
 )
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.hints.hidden_values import without_values
 
 #: A parsed schema of Avro: text, dict, or list of a union's branches.
@@ -527,7 +528,7 @@ def _fixed(schema: Schema, where: str) -> Fit:
         if not isinstance(value, bytes | bytearray):
             raise MisfitError(where, schema["name"])
         if len(value) != schema["size"]:
-            raise MisfitError(where, schema["name"], f"of {schema['size']} bytes")
+            raise MisfitError(where, schema["name"], f"of {counted(schema['size'], 'byte')}")
         return value
 
     return fit

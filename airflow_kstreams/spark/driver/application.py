@@ -40,6 +40,7 @@ from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.spark.driver.telemetry import OpenTelemetry, by_hand
 from airflow_kstreams.spark.executor.task_host import LINE
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, require
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -116,7 +117,7 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
     )
     if settings.continuous:
         reports = driver.run_continuously()
-        first = f"continuous run {spec.run_id} stopped: {len(reports)} tasks"
+        first = f"continuous run {spec.run_id} stopped: {counted(len(reports), 'task')}"
         return "\n".join([first, *(f"  {line}" for line in speed_lines(reports, topology.purposes))])
     summary = driver.run()
     if summary is None:

@@ -50,6 +50,7 @@ from airflow_kstreams.spark.driver.progress import RunProgress
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
 from airflow_kstreams.streams.errors import KStreamsError, RunError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan, refuse_unknown_subtopology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -236,11 +237,11 @@ class Driver:
             return []
         hosts = spread(tasks_of(run), self.executors.slots())
         log.info(
-            "continuous run %s: %d tasks in %d slots, up to %d threads each",
+            "continuous run %s: %s in %s, up to %s each",
             run.run_id,
-            sum(map(len, hosts)),
-            len(hosts),
-            self.settings.num_stream_threads,
+            counted(sum(map(len, hosts)), "task"),
+            counted(len(hosts), "slot"),
+            counted(self.settings.num_stream_threads, "thread"),
         )
         lease.check()
         jobs = ContinuousJobs(
@@ -330,7 +331,7 @@ class RunJobs:
             if launch and self._stopping.wait(pause_seconds(launch)):
                 break
             self.check()
-            log.info("subtopology %d: %d tasks are launched", subtopology, len(shares))
+            log.info("subtopology %d: launching %s", subtopology, counted(len(shares), "task"))
             try:
                 reports.extend(self.launch(shares))
                 log.info("subtopology %d: its tasks have ended", subtopology)

@@ -16,6 +16,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, spans_of
 from airflow_kstreams.spark.driver.task_reports import Launch
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.ports import Clock, ReaderPort
 from airflow_kstreams.streams.printable import package_log
@@ -83,7 +84,7 @@ class RunProgress:
         looks.append((self._clock.monotonic_seconds(), done))
         numbers = sorted({task.subtopology for task in tasks})
         what = f"subtopolog{'y' if len(numbers) == 1 else 'ies'} {', '.join(map(str, numbers))}"
-        return f"{what}: {done:,} of {total:,} records{_speed(looks, total - done)}"
+        return f"{what}: {done:,} of {counted(total, 'record')}{_speed(looks, total - done)}"
 
     def _change(self, *, began: Sequence[TaskShare] = (), ended: Sequence[TaskShare] = ()) -> None:
         with self._lock:  # subtopologies are launched side by side

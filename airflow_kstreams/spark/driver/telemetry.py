@@ -25,6 +25,7 @@ from airflow_kstreams.batch.metrics import (
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology, subtopology_of
 from airflow_kstreams.launch.run_spec import MetricsTarget
 from airflow_kstreams.streams.errors import MissingExtraError, require
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts
 from airflow_kstreams.streams.printable import package_log
 
@@ -180,7 +181,7 @@ def _points(measured: Measured) -> Iterator[_Point]:
     groups = {report.task_id: [report] for report in slowest[:MOST_POINTS]}
     others = by_subtopology(slowest[MOST_POINTS:])
     if others:
-        log.info("%d tasks are exported together as task=%s", len(slowest) - MOST_POINTS, OTHER)
+        log.info("exporting %s together as task=%s", counted(len(slowest) - MOST_POINTS, "task"), OTHER)
     named = [(subtopology_of(task), task, reports) for task, reports in groups.items()]
     named += [(subtopology, OTHER, reports) for subtopology, reports in others.items()]
     for subtopology, task, reports in named:

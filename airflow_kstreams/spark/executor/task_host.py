@@ -40,6 +40,7 @@ from airflow_kstreams.spark.executor.report_rows import HostReport, in_arrow, re
 from airflow_kstreams.spark.executor.stuck_functions import FunctionWatch
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.errors import CallsStuckError, KStreamsError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -105,7 +106,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         its memory, and Spark runs the partition in another process.
         """
         if abandoned.too_many():
-            log.error("this process ends: %d calls or more have not returned", abandoned.MOST)
+            log.error("this process ends: %s or more have not returned", counted(abandoned.MOST, "call"))
             os._exit(1)
         tasks = self.tasks[index]
         config = self.client.read()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from airflow_kstreams.streams.errors import CallsStuckError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
 
 log = package_log(__name__)
@@ -53,8 +54,8 @@ def refuse_too_many(*, task_id: str) -> None:
     """
     if too_many():
         raise CallsStuckError(
-            f"task {task_id}: {count()} calls of this process did not end when they were given up, "
-            f"more than {MOST}",
+            f"task {task_id}: {counted(count(), 'call')} of this process did not end when given up, more "
+            f"than {MOST}",
             fix="give the functions' own requests a timeout below timeout_ms, and let cancellation through",
             task_id=task_id,
         )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.hints.function_checks import is_async
 from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION, places_by_memory
 from airflow_kstreams.streams.printable import package_log
@@ -172,16 +173,15 @@ class LinearHashPartitioner:
         unacknowledged = producer.flush(self._timeout_seconds)
         if unacknowledged:
             _LOG.warning(
-                "topic %s has %d partitions now, but %d records are not acknowledged after %g s: keys go on "
-                "to %d until they are",
+                "topic %s has %s now, but %s not acknowledged after %g s: keys go on to %d until then",
                 topic,
-                found,
-                unacknowledged,
+                counted(found, "partition"),
+                counted(unacknowledged, "record"),
                 self._timeout_seconds,
                 known.count,
             )
             return
-        _LOG.info("topic %s has %d partitions now, %d before", topic, found, known.count)
+        _LOG.info("topic %s has %s now, %d before", topic, counted(found, "partition"), known.count)
         known.count = found
 
     def _found(self, producer: ProducerClient, topic: str) -> int:
@@ -227,6 +227,6 @@ def _check_producer(producer: object) -> None:
 
 def _fewer(topic: str, count: int, initial: int) -> ConfigError:
     return ConfigError(
-        f"topic {topic!r} has {count} partitions and cannot have begun with {initial}",
+        f"topic {topic!r} has {counted(count, 'partition')} and cannot have begun with {initial}",
         fix="give the number that it had when its first producers began; if it was made anew, that of today",
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 
@@ -315,7 +316,7 @@ def _numbers(group: Mapping[str, Sequence[int]], topic: str) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} partitions of {topic!r}" for topic, count in sorted(counts.items()))
+    return ", ".join(f"{counted(count, 'partition')} of {topic!r}" for topic, count in sorted(counts.items()))
 
 
 def _shortened(text: str, limit: int = 200) -> str:

@@ -28,6 +28,7 @@ from typing import Literal
 import msgspec
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.partitioning.linear_hashing import parent_of, place
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 
@@ -60,7 +61,8 @@ def partition_counts(
             continue
         if counts.setdefault(topic, fixed) != fixed:
             raise TopologyError(
-                f"repartition topic {topic} has {counts[topic]} partitions, the topology asks for {fixed}",
+                f"repartition topic {topic} has {counted(counts[topic], 'partition')}, the topology asks "
+                f"for {fixed}",
                 fix="ask for the old count again, or start over with empty state: "
                 + plan.start_over_command(read),
             )
@@ -210,8 +212,8 @@ def keys_stay(before: Sequence[int], now: Sequence[int]) -> bool:
     """
     common = gcd(len(before), len(now))
     groups: list[set[int]] = [set() for _ in range(common)]
-    for counted in (before, now):
-        for partition, group in enumerate(counted):
+    for numbered in (before, now):
+        for partition, group in enumerate(numbered):
             groups[partition % common].add(group)
     return all(len(found) == 1 for found in groups)
 

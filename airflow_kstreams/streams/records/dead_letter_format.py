@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from airflow_kstreams.streams.errors import RecordError, record_refused
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.first_place import content_id, first_place, with_first_place
 from airflow_kstreams.streams.records.topic_limits import BROKER_MAX_BYTES, record_bytes
@@ -140,9 +141,9 @@ def letters_of(
         return
     key, value, own = record.key(), record.value(), record.headers() or []
     yield DeadLetter(key, value, [*own, *facts], "")
-    size = f"the value ({len(value or b''):,} bytes)"
+    size = f"the value ({counted(len(value or b''), 'byte')})"
     yield DeadLetter(key, None, [*own, *facts, _mark(size)], size)
-    everything = f"{size}, the key ({len(key or b''):,} bytes) and {len(own)} headers"
+    everything = f"{size}, the key ({counted(len(key or b''), 'byte')}) and {counted(len(own), 'header')}"
     yield DeadLetter(None, None, [*facts, _mark(everything)], everything)
     yield DeadLetter(None, None, [*_without_texts(facts), _mark(everything)], everything)
 

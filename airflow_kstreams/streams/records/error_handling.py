@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import calls_again_after
 from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode, options_of, purpose_of
@@ -344,7 +345,7 @@ class ErrorHandling:
                 if data is not None:
                     serde.deserialize(data)
             except Exception:
-                return f"the {side}, {len(data or b'')} bytes, is not of {serde!r}: "
+                return f"the {side}, {counted(len(data or b''), 'byte')}, is not of {serde!r}: "
         return ""
 
     def _shown(self, name: str) -> str:

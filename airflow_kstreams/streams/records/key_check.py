@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind, places
@@ -81,7 +82,7 @@ class KeyCheck:
                 moved[index] = MovedKeyError(
                     f"its key has its state with task {self._task_id.rpartition('_')[0]}_{home} since "
                     f"processors were added; its producer placed it as if {partition.topic} had not grown to "
-                    f"{growth.history[-1]} partitions"
+                    f"{counted(growth.history[-1], 'partition')}"
                 )
                 continue
             if len(seen) >= _SEEN_KEYS:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.graph.nodes import SourceNode
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.ports import Headers, Record, TopicPartition
@@ -267,7 +268,7 @@ def implausible_times(count: int, topics: Collection[str], latest_ms: Mapping[To
         if tp.topic in topics and last_ms in SECONDS
     ]
     return (
-        f"{count} records of {first_few(sorted(topics))} have implausible times: seconds, taken for "
+        f"implausible times in {counted(count, 'record')} of {first_few(sorted(topics))}: seconds, taken for "
         "milliseconds, or later than max.timestamp.ahead.ms allows, as microseconds are"
         f"{f' ({first_few(newest)})' if newest else ''}; windows, joins, backfills and the retention of "
         "topics go by times: mend the producer, or date the records at their source "

@@ -30,6 +30,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, TaskLoopCode
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.graph.nodes import Partitioner, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.services import Encoding, Forward, LoopCode, WriteCode
 from airflow_kstreams.streams.hints.hidden_values import UnfitResultError
@@ -278,8 +279,8 @@ def _by_user(partitioner: Partitioner, topic: str, places: KeyPlaces) -> Callabl
         if type(partition) is not int or not 0 <= partition < count:
             found = "another number" if type(partition) is int else type(partition).__name__
             raise UnfitResultError(
-                f"the partitioner of {topic} returned {found}, expected one of its {count} partitions, "
-                f"0 to {count - 1}, or None"
+                f"the partitioner of {topic} returned {found}, expected one of its "
+                f"{counted(count, 'partition')}, 0 to {count - 1}, or None"
             )
         return partition
 

@@ -21,6 +21,7 @@ from functools import partial
 from random import Random
 
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
 from airflow_kstreams.streams.ports import (
     Clock,
@@ -371,7 +372,7 @@ class Broker:
 
         :raises KafkaClientError: the topic does not exist, or has more.
         """
-        what, topic = f"giving topic {name} {count} partitions", self.topics.get(name)
+        what, topic = f"giving topic {name} {counted(count, 'partition')}", self.topics.get(name)
         if topic is None:
             raise missing(what, name)
         if count < len(topic.logs):

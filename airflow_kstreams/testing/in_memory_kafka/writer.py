@@ -21,6 +21,7 @@ from airflow_kstreams.streams.errors import (
     TransactionAbortedError,
     record_refused,
 )
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.records.topic_limits import (
@@ -135,7 +136,9 @@ class InMemoryIdempotentWriter:
         written = self._broker.clock.now_ms() if timestamp_ms is None else timestamp_ms or 1
         content: Content = (key, value, written, list(headers) if headers else None)
         if (size := request_bytes(content)) > self._limits.record_bytes:
-            limit = f"{size:,} bytes, the client's message.max.bytes is {self._limits.record_bytes:,}"
+            limit = (
+                f"{counted(size, 'byte')}, the client's message.max.bytes is {self._limits.record_bytes:,}"
+            )
             raise record_refused(topic, partition, f"MSG_SIZE_TOO_LARGE: {limit}")
         found = self._broker.topics.get(topic)
         if found is None:
@@ -194,7 +197,7 @@ class InMemoryIdempotentWriter:
         if is_too_large(batch, limits.max_bytes):
             size = request_bytes(batch[0])
             limit = f"the topic's max.message.bytes is {limits.max_bytes:,}"
-            why = f"MSG_SIZE_TOO_LARGE: {size:,} bytes, {limit}"
+            why = f"MSG_SIZE_TOO_LARGE: {counted(size, 'byte')}, {limit}"
             if size > limits.max_bytes:
                 contents = {content_id(at.topic, batch[0][0], batch[0][1]): why}
         elif topic.compacted and any(key is None for key, *_ in batch):

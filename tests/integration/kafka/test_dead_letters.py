@@ -118,7 +118,7 @@ def test_mended_application_processes_them_when_dead_letters_were_brought_back(
 
     options = ("--application-id", application_id, "--bootstrap-server", kafka, "--dry-run")
     said = invoke("dead-letters", "replay", *options).stdout
-    assert "Too late: 27 of these records are dated where all windows of 'by-time' have closed" in said
+    assert "Too late: 27 of these records, dated where all windows of 'by-time' have closed" in said
     first, again, second = replay("r1"), replay("r1"), replay("r2")
 
     assert first.late == {"by-time": 27}

@@ -171,7 +171,7 @@ def test_partitions_that_vanished_are_accepted_by_the_printed_command(scene: Sce
     scene.recreate(1)
     scene.publish("a")
     error = scene.refused(lambda: scene.begin("run-2"))
-    assert f"topic {scene.source} has 1 partitions, runs have read 2" in error.cause
+    assert f"topic {scene.source} has 1 partition, runs have read 2" in error.cause
     assert f"{scene.source}-1 from offset 2" in error.cause
     accept(error, scene.bootstrap)
     scene.run("run-2")

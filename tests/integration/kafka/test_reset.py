@@ -313,7 +313,7 @@ def test_group_with_a_member_is_refused_and_overwritten_when_forced(
     source = source_of(counts)
     refused = reset(kafka, counts.application_id, "--input-topics", source, "--to-latest")
     assert refused.exit_code == 1
-    assert "its consumer group has 1 members: a-consumer at 127.0.0.1" in refused.stderr
+    assert "its consumer group has 1 member: a-consumer at 127.0.0.1" in refused.stderr
     partitions = [TopicPartition(source, n) for n in range(2)]
     before = committed(kafka, counts.application_id, partitions)
     done = reset(kafka, counts.application_id, "--input-topics", source, "--to-offset", "1", "--force")

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.conftest import Row
@@ -91,7 +92,7 @@ def test_every_task_makes_progress_and_ends_cleanly_when_eight_share_two_slots(
     )
     process.signal(number)
     assert process.wait() == 0, process.output()[-6000:]
-    assert f"8 tasks in 2 slots, up to {threads} threads each" in process.output()
+    assert f"8 tasks in 2 slots, up to {counted(threads, 'thread')} each" in process.output()
     assert "continuous run forever stopped: 8 tasks" in process.output()
     assert "Traceback" not in process.output()
     lease = read_ledger(cluster_of(wide), wide.application_id).lease

@@ -87,7 +87,7 @@ class Attempt:
 
     def launched(self) -> dict[int, int]:
         """Return how many tasks of which subtopologies the driver has launched, when it did so last."""
-        found = re.findall(r"subtopology (\d+): (\d+) tasks are launched", self.driver.output())
+        found = re.findall(r"subtopology (\d+): launching (\d+) task", self.driver.output())
         return {int(subtopology): int(tasks) for subtopology, tasks in found}
 
     def seconds(self) -> dict[str, float]:

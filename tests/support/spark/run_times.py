@@ -16,12 +16,12 @@ _ORDER = (PYTHON, BEGIN, FENCING, SPARK, STOPS, _SUBTOPOLOGY, FINISH, END)
 #: A line of the log, and what ends with it.
 _ENDS = {
     r"run \S+ is to begin$": PYTHON,
-    r"transactional ids of the last tasks are to be fenced$": BEGIN,
-    r"transactional ids are fenced$": FENCING,
+    r"fencing \d+ transactional ids? of the last tasks$": BEGIN,
+    r"fenced \d+ transactional ids?$": FENCING,
     r"run \S+ began, at most": BEGIN,
     r"claimed the slice of run": BEGIN,
     r"Spark session ready$": SPARK,
-    r"subtopology \d+: \d+ tasks are launched$": STOPS,
+    r"subtopology \d+: launching \d+ tasks?$": STOPS,
     r"subtopology (\d+): its tasks have ended$": _SUBTOPOLOGY,
     r"run \S+ is finished$": FINISH,
 }

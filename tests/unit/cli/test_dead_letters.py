@@ -75,7 +75,7 @@ def test_records_are_back_and_counted_when_run(kafka: InMemoryKafka) -> None:
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert ["in", "2"] in [line.split() for line in result.stdout.splitlines()]
-    assert "Left alone: 1 letters" in result.stdout
+    assert "Left alone: 1 letter " in result.stdout
     assert result.stdout.endswith("Done.\n")
     assert kafka.values("in") == [DEAD.encode()] * 2
     assert "There is nothing to bring back from app-dead-letter." in invoke(*REPLAY).stdout
@@ -107,15 +107,15 @@ def test_selection_is_told_before_and_counted_after(airlines: InMemoryKafka) -> 
     done = invoke(*REPLAY, *where, "--limit", "1")
 
     assert ["flights", "2"] in rows(dry.stdout)
-    assert "4 letters that do not fit --where" in dry.stdout
+    assert "4 letters outside --where" in dry.stdout
     assert done.exit_code == 0
     assert re.match(
         r"Replay of letters with exception=KeyError and value.airline=UA, at most 1 "
-        r"\(1 records to bring back\)\..* --replay-id 'manual__",
+        r"\(1 record to bring back\)\..* --replay-id 'manual__",
         done.stdout,
     )
     assert ["flights", "1"] in rows(done.stdout)
-    assert "For a later replay: all letters past the limit of 1 records." in done.stdout
+    assert "For a later replay: all letters past the limit of 1 record." in done.stdout
     assert airlines.values("flights")[4:] == [b'{"airline": "UA", "number": 0}']
     assert ["flights", "3"] in rows(invoke(*REPLAY).stdout)
 
@@ -146,7 +146,7 @@ def test_records_that_come_too_late_are_said_before_and_after(
     for result in (invoke(*REPLAY, "--dry-run"), invoke(*REPLAY)):
         assert result.exit_code == 0
         assert (
-            "Too late: 3 of these records are dated where all windows of 'x' have closed; the next run drops "
+            "Too late: 3 of these records, dated where all windows of 'x' have closed; the next run drops "
             "there what reaches it, and counts it as late." in result.stdout
         ) == known
         assert (
@@ -286,7 +286,7 @@ def test_one_letter_is_shown_whole_and_its_values_only_on_request(airlines: InMe
         ["__streams.errors.node", "join"],
         ["key", "2 bytes (--values shows them)"],
         ["value", "30 bytes (--values shows them)"],
-        ["header own", "1 bytes (--values shows them)"],
+        ["header own", "1 byte (--values shows them)"],
     ):
         assert row in found
     assert "\nValueError: AA\nsecond\n" in result.stdout, "the traceback has its lines"

@@ -96,7 +96,7 @@ def test_runs_are_listed_and_what_is_odd_is_said_below(shop: Application) -> Non
 def test_runs_are_chosen_and_followed_page_by_page(shop: Application) -> None:
     assert [words[0] for words in lines(look("runs", "--odd"))[3:4]] == ["r4"]
     shown = lines(look("runs", "--limit", "2"))
-    assert " ".join(shown[-1]) == "Older ones: --before 'r3'. 5 runs have finished in all."
+    assert " ".join(shown[-1]) == "Older ones: --before 'r3'. Finished in all: 5 runs."
     assert [words[0] for words in lines(look("runs", "--before", "r3", "--limit", "2"))[3:5]] == ["r2", "r1"]
     found = json_of(look("runs", "--json", "--since", "2023-11-15T01:00:00", "--state", "finished"), "runs")
     assert [run["run_id"] for run in found["runs"]] == ["r4", "r3"]

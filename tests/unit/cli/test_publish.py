@@ -56,7 +56,7 @@ def test_what_came_before_a_bad_line_is_published_when_it_is_a_pipe(kafka: InMem
     result = CliRunner().invoke(app, ["publish", "t", "-"], input='{"id": 1}\n{"id"\n')
 
     assert result.exit_code == 1
-    assert "1 records were published for certain (up to line 1): stdin:2 is no JSON" in result.stderr
+    assert "published for certain: 1 record (up to line 1); stdin:2 is no JSON" in result.stderr
     assert len(kafka.records("t")) == 1
 
 

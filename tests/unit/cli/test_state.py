@@ -111,9 +111,7 @@ def test_json_says_that_there_are_more_entries_when_the_limit_is_reached(state: 
 
 
 def test_there_is_said_to_be_more_when_the_limit_is_reached(state: Path) -> None:
-    assert (
-        "there are more than 1 entries: --limit 0 shows all" in shown(state, "totals", "--limit", "1").stdout
-    )
+    assert "there are more than 1 entry: --limit 0 shows all" in shown(state, "totals", "--limit", "1").stdout
     assert "there are more" not in shown(state, "totals", "--limit", "2").stdout
     assert "there are more" not in shown(state, "totals", "--limit", "0").stdout
 

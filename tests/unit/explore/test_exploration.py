@@ -202,8 +202,8 @@ def test_exploring_ends_and_says_so_when_too_many_records_break_the_task() -> No
     seen = explore(unsaved(), sample=sample(*(record("bad", 0, n) for n in range(count))))
     assert len(seen.errors) == MOST_RESTARTS
     assert seen.notes == (
-        f"stopped after {MOST_RESTARTS} records that left a task unusable: the last 5 records of the "
-        "sample were not run",
+        f"stopped after {MOST_RESTARTS} records that left a task unusable: not run were the last 5 records "
+        "of the sample",
     )
 
 
@@ -288,7 +288,7 @@ def test_notes_tell_when_sample_and_topology_read_different_topics() -> None:
     seen = explore(builder.build(), sample=sample(record("a", 1, 0), record("b", 1, 0, topic="visits")))
     assert seen.notes == (
         "the sample has no record of 'returns'",
-        "the topology does not read 'visits': 1 records of the sample were left out",
+        "the topology does not read 'visits', of which the sample has 1 record",
     )
     assert len(seen.outputs("out")) == 1
 

@@ -158,7 +158,7 @@ def test_what_is_published_is_said_when_a_pipe_brings_a_bad_line(kafka: InMemory
         sent(kafka, "\n".join([*lines[:3], "x", *lines[4:]]))
 
     assert refused.value.cause.startswith(
-        "3 records were published for certain (up to line 3): stdin:4 is no JSON"
+        "published for certain: 3 records (up to line 3); stdin:4 is no JSON"
     )
     assert refused.value.fix == "mend the line, and publish what begins with line 4"
     assert len(kafka.records("t")) == 3

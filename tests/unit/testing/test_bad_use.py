@@ -66,7 +66,7 @@ def piped(**given: Any) -> Callable[[TopologyTestDriver], object]:
             TopologyError,
             "no store 'mat'; did you mean 'met'?\nWhat to do: stores",
         ),
-        (lambda d: d.store("met", partition=1), ConfigError, "its subtopology has 1 tasks"),
+        (lambda d: d.store("met", partition=1), ConfigError, "its subtopology has 1 task"),
         (lambda d: d.store("met").get(5), StateStoreError, "store 'met' was asked for keys of type int"),
         (lambda d: d.store("met").get(None), StateStoreError, "was asked for the key None"),
         (lambda d: d.store("met").range("a", 5), StateStoreError, "keys of type str and int"),

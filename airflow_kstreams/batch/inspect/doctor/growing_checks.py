@@ -30,6 +30,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
@@ -118,16 +119,17 @@ def _judged_keys(topic: str, growth: GrownTopic, keys: Sequence[_Key]) -> Findin
         kinds = " or ".join(kind for kind in growth.kinds if kind in fitting)
         return ok(
             "keys",
-            f"the newest {len(keys)} keys of {topic} lie where growth over {counts} puts them: {kinds}",
+            f"growth over {counts} puts the newest {counted(len(keys), 'key')} of {topic} where they lie: "
+            f"{kinds}",
         )
     key, allowed = best.astray[0]
     expected = ", ".join(map(str, sorted(allowed)))
     return error(
         "keys",
         "keys-astray",
-        f"{len(best.astray)} of the newest {len(keys)} keys of {topic} do not lie where growth over {counts} "
-        f"puts them, e.g. that of {key.at}@{key.offset} ({best.kind}: {expected}): their state is another "
-        "task's, and the run that reads them fails",
+        f"{len(best.astray)} of the newest {counted(len(keys), 'key')} of {topic} do not lie where growth "
+        f"over {counts} puts them, e.g. that of {key.at}@{key.offset} ({best.kind}: {expected}): their state "
+        "is another task's, and the run that reads them fails",
         "have all producers of the topic place keys in one way, by Kafka's default partitioner with "
         "multiples only or by the LinearHashPartitioner; if the topic began with another count than the "
         f"recorded {growth.history[0]}, start over with initial.partitions={topic}=<that count>",
@@ -214,7 +216,7 @@ def _expanding(seen: DoctorView) -> Iterator[Finding]:
 
 def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
     app, after = plan.application_id, plan.before if plan.after is None else plan.after.count
-    text = f"subtopology {plan.sub.id} is on its way from {plan.before} to {after} processors"
+    text = f"subtopology {plan.sub.id} is on its way from {plan.before} to {counted(after, 'processor')}"
     go_on = f"go on with: {expand_command(app, plan.sub.id, after)}; or give it up: {abort_command(app)}"
     now_ms, half_ms = seen.clock.now_ms(), _retention_ms(seen, plan) / 2
     stale = [
@@ -249,8 +251,8 @@ def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
         return warning(
             _CHECK,
             "copies-behind",
-            f"{text}; the copy of {most.changelog} is {most.lag} records behind, acceptable.recovery.lag is "
-            f"{limit}, and the last {_RUNS} runs went on without the new ones",
+            f"{text}; the copy of {most.changelog} is {counted(most.lag, 'record')} behind, "
+            f"acceptable.recovery.lag is {limit}, and the last {_RUNS} runs went on without the new ones",
             go_on,
         )
     return warning(

@@ -29,6 +29,7 @@ from airflow_kstreams.batch.run.begin.left_unread import dropped_inputs, refuse_
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, KafkaClientError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort
@@ -253,4 +254,4 @@ def _open_transactions(seen: DoctorView) -> Iterator[Finding]:
             f"nothing if it is young; else find the producer{remedy[:-1]}",
         )
     if not held:
-        yield ok("open transactions", f"none on {len(bounds)} partitions")
+        yield ok("open transactions", f"none on {counted(len(bounds), 'partition')}")

@@ -21,6 +21,7 @@ from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topics import harmful, internal_settings
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.naming.commands import set_topic_command
 from airflow_kstreams.streams.ports import TopicDescription
@@ -146,7 +147,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
         yield ok("topics", "inputs and outputs exist, partition counts and groups fit")
     configs, unseen = _configs(seen)
     if unseen:
-        yield not_permitted(f"the settings of {len(unseen)} topics", unseen[0])
+        yield not_permitted(f"the settings of {counted(len(unseen), 'topic')}", unseen[0])
     topics = Topics(seen=seen, configs=configs)
     yield from _replication(topics)
     yield from _outputs(topics)
@@ -254,7 +255,7 @@ def _output(
         yield warning(
             "message size",
             "records-too-large",
-            f"{topic} takes records up to {largest} bytes, the producer sends up to "
+            f"{topic} takes records up to {counted(largest, 'byte')}, the producer sends up to "
             f"{producer_max_bytes} (message.max.bytes): a larger one fails the run",
             set_topic(topic, max_message_bytes=str(producer_max_bytes)),
         )

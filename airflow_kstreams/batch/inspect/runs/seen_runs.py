@@ -19,7 +19,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
-from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, counted, of_run
+from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, of_run
 from airflow_kstreams.batch.inspect.standing import failed_since
 from airflow_kstreams.batch.ledger.history import Failure, RunHistory
 from airflow_kstreams.batch.ledger.ledger import Ledger
@@ -29,6 +29,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.run.finish import counts_of, task_metadata
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,

@@ -25,6 +25,7 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -136,7 +137,7 @@ def _other_number(
         yield Suspicion(
             rule=rule,
             text=f"{counted(found, 'record')} in, far {rule} than the {usual:,.0f} of the middle one of the "
-            f"last {len(known)} runs",
+            f"last {counted(len(known), 'run')}",
             figure=found,
             usual=usual,
             setting="suspicion.records.times",
@@ -164,7 +165,7 @@ def _shares(
             yield Suspicion(
                 rule="share",
                 text=f"{share:.1%} of the records were {what}, {usual:.1%} in the middle one of the last "
-                f"{len(earlier)} runs",
+                f"{counted(len(earlier), 'run')}",
                 figure=share,
                 usual=usual,
                 setting="suspicion.lost.share",
@@ -180,12 +181,3 @@ def _share(run: RunSummary, count: Callable[[RunSummary], int | None]) -> float 
 def _longest_gap(begun: Sequence[int]) -> int | None:
     """Return the longest time between two begins that follow each other; None of too few runs."""
     return max(later - earlier for later, earlier in pairwise(begun)) if len(begun) > _FEWEST else None
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number of things in words.
-
-    >>> counted(1, "record"), counted(2_000, "record")
-    ('1 record', '2,000 records')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -39,6 +39,7 @@ from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.logs.data_loss import changelog_deleted, changelog_truncated, data_loss
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, StateStoreError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.graph.nodes import bound_to
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
@@ -167,7 +168,7 @@ class StoredState:
             ]
         if len(found) > 1:
             raise ConfigError(
-                f"store {self.store!r} holds {len(found)} entries of the key {key!r}",
+                f"store {self.store!r} holds {counted(len(found), 'entry')} of the key {key!r}",
                 fix="name the window: get(key, start_ms), or get(key, start_ms, end_ms); or take find(key)",
             )
         return found[0].value if found else None
@@ -346,7 +347,7 @@ class StoredState:
         if self._end is not None and self._clock.monotonic_seconds() >= self._end:
             raise StateStoreError(
                 f"store {self.store!r}: the time of {self._seconds:g} s was over at {partition}, when "
-                f"{self._done:,} of {self._total:,} offsets were read",
+                f"{self._done:,} of {counted(self._total, 'offset')} had been read",
                 fix="give it more time (--timeout SECONDS, 0 for no bound), or ask for one key",
             )
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import (
     accept_command,
     create_topics_command,
@@ -362,7 +363,7 @@ def moved_forward(partition: TopicPartition, *, start: int, to: int, by: str, ru
         partitions=(partition,),
         text=f"{partition}: its committed offset is {to}, which no run has committed, but {by} {start}: a "
         f"program that uses the group of the application (a consumer with its id as group.id?) moved it from "
-        f"{start} to {to}, over at most {to - start} records",
+        f"{start} to {to}, over at most {counted(to - start, 'record')}",
         scenario=f"--to-offset {start}",
         advice=f"stop that program first; this reads them{again}; --to-offset {to} instead leaves them out",
     )
@@ -427,8 +428,9 @@ def vanished(topic: str, missing: Sequence[tuple[int, int | None]], there: Seque
     """
     return Loss(
         partitions=tuple(there),
-        text=f"topic {topic} has {len(there)} partitions, runs have read {len(there) + len(missing)}: what "
-        f"was in {_rest(topic, missing)} on is gone, how many records that is cannot be known",
+        text=f"topic {topic} has {counted(len(there), 'partition')}, runs have read "
+        f"{len(there) + len(missing)}: what was in {_rest(topic, missing)} on is gone, how many records "
+        "that is cannot be known",
         advice="this reads the partitions that are there from their beginning",
     )
 

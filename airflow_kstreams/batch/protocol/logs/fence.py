@@ -19,6 +19,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -49,11 +50,11 @@ def fence(
     """
     if not ids:
         return
-    log.info("%d transactional ids of the last tasks are to be fenced", len(ids))
+    log.info("fencing %s of the last tasks", counted(len(ids), "transactional id"))
     await_leaders(admin, topics)
     with ThreadPoolExecutor(max_workers=min(_PARALLEL, len(ids))) as pool:
         list(pool.map(lambda name: _claim(cluster, name), ids))
-    log.info("%d transactional ids are fenced", len(ids))
+    log.info("fenced %s", counted(len(ids), "transactional id"))
 
 
 def _claim(cluster: ClusterPort, transactional_id: str) -> None:

@@ -27,6 +27,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.logs.data_loss import end_transactions
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience, Spans
 from airflow_kstreams.streams.errors import UNREADABLE, ConfigError, KafkaClientError, KStreamsError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import duration_text
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.printable import package_log
@@ -221,7 +222,7 @@ def warnings_of(
         lot += ", where what is dated before the end of this one is late by its windows' own grace"
     return tuple(
         f"{tp}: a transaction {old[tp]} holds the last stable offset at {stable}, below the high watermark "
-        f"{high}; what lies behind it, at most {high - stable} records, {lot} "
+        f"{high}; what lies behind it, at most {counted(high - stable, 'record')}, {lot} "
         f"({end_transactions({tp: stable})})"
         for tp, (stable, high) in sorted(held.items())
     )

@@ -31,6 +31,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import LogBounds
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
@@ -351,5 +352,5 @@ def _held_back(tp: TopicPartition, dated: Dated, waiting: int, interval: Interva
     return (
         f"{tp}: the record at offset {dated.offset} is dated {iso_of(dated.timestamp_ms)}, past the end of "
         f"the data interval {interval}: nothing of the partition is read, and what lies at and behind the "
-        f"record, {waiting} offsets, waits for the run whose interval reaches it"
+        f"record, {counted(waiting, 'offset')}, waits for the run whose interval reaches it"
     )

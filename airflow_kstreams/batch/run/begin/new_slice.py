@@ -42,6 +42,7 @@ from airflow_kstreams.batch.run.begin.stream_time import (
     refuse_unfit_end_of_run,
 )
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -183,7 +184,7 @@ def _expired(prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str
     if not gone:
         return ()
     return (
-        f"the committed offsets of {len(gone)} partitions were gone ({gone[0]} is the first; "
+        f"the committed offsets of {counted(len(gone), 'partition')} were gone ({gone[0]} is the first; "
         "offsets.retention.minutes?): the run goes on where the last one stopped, so nothing is lost or read "
         "twice",
     )

@@ -23,6 +23,7 @@ from airflow_kstreams.batch.protocol.offsets.parked import (
     retry_topic,
 )
 from airflow_kstreams.streams.errors import OrphanedRecordsError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import give_up_command
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition, named, partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -119,7 +120,8 @@ def refuse_orphaned(
         sub = plan.changelogs[topic]
         now = grouped[sub].by_group
         if max(by_group) >= len(now):
-            why = f"the {len(now)} tasks of subtopology {sub} would leave out task {sub}_{max(by_group)}"
+            tasks = counted(len(now), "task")
+            why = f"the {tasks} of subtopology {sub} would leave out task {sub}_{max(by_group)}"
             raise _orphaned(ledger, plan, node, parked, why)
         at = group_of_partition(now)
         for entry in ledger.assignment.current:
@@ -147,12 +149,12 @@ def _orphaned(
 ) -> OrphanedRecordsError:
     app, topic = plan.application_id, retry_topic(plan.application_id, node)
     count = parked_total(parked)[node]
-    number = {None: "an unknown number of records is", 1: "1 record is"}.get(count, f"{count} records are")
+    number = "an unknown number of records" if count is None else counted(count, "record")
     last = ledger.last()
     before = "" if last is None else f" of run {last.run_id!r}, {last.topology_hash[:12]},"
     return OrphanedRecordsError(
-        f"{number} parked at node {node!r} of application {app!r}, in {topic} partition "
-        f"{', '.join(map(str, sorted(parked[node])))}, and would never be processed: {why}",
+        f"node {node!r} of application {app!r} has parked {number}, in {topic} partition "
+        f"{', '.join(map(str, sorted(parked[node])))}, which would never be processed: {why}",
         fix=f"run the topology{before} until the application's status shows that nothing is parked, and "
         f"change it then; or give these records up for good: {give_up_command(app, [topic])}",
         node=node,

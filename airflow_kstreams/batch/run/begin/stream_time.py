@@ -17,6 +17,7 @@ from airflow_kstreams.batch.run.begin.groundwork import Groundwork, known_due
 from airflow_kstreams.batch.run.begin.intervals import any_dated
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
@@ -287,9 +288,9 @@ def parked_warnings(
     if not held:
         return ()
     return (
-        f"stream time of {len(held)} tasks ({held[0]} is the first) was not advanced to the end of the run: "
-        f"they have records parked, which may be dated before it; to advance all the same, name their nodes "
-        f"in {_ALSO}",
+        f"stream time of {counted(len(held), 'task')} ({held[0]} is the first) was not advanced to the end "
+        "of the run: they have records parked, which may be dated before it; to advance all the same, name "
+        f"their nodes in {_ALSO}",
     )
 
 

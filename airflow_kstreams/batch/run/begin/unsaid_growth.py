@@ -24,6 +24,7 @@ from airflow_kstreams.batch.growing.grown_groups import Bound
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.run.begin.seen_keys import KeyLook, KeySeen, first_partitions, seen_keys
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.partitioning.topic_growth import fitting_kinds, places
 from airflow_kstreams.streams.plan import TopologyPlan
 
@@ -61,8 +62,8 @@ def refuse_unsaid_growth(
         if evidence:
             raise ConfigError(
                 f"application {plan.application_id!r} begins to keep state by the keys of topic {topic}, "
-                f"which has {count} partitions, and {evidence}: its producers began with fewer, as it "
-                "seems, and records of one key would meet two states",
+                f"which has {counted(count, 'partition')}, and {evidence}: its producers began with "
+                "fewer, as it seems, and records of one key would meet two states",
                 fix=f"set initial.partitions={topic}={first or '<count>'}, the count that its producers "
                 f"began with; or initial.partitions={topic}={count} if it never had fewer, or nothing "
                 "that was written then is read",
@@ -82,7 +83,7 @@ def _evidence(seen: list[KeySeen], count: int) -> tuple[str, int]:
             return f"the key of {other} is that of {key}, too", first
     if first:
         return (
-            f"{len(astray)} of {len(seen)} keys do not lie where that puts them (that of {astray[0]} is the "
+            f"that puts {len(astray)} of {counted(len(seen), 'key')} elsewhere (that of {astray[0]} is the "
             f"first), while all lie where growth from {first} does",
             first,
         )

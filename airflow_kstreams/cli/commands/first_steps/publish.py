@@ -11,6 +11,7 @@ from typing import IO, Annotated, Literal
 import typer
 
 from airflow_kstreams.cli.shared_options import Connection, connecting, say
+from airflow_kstreams.streams.figures.number_texts import counted
 
 #: Number of records from which a bar is of use.
 _LONG = 20_000
@@ -85,7 +86,7 @@ def publish(  # noqa: PLR0913 - every parameter is an option
             count = publication.publish(cluster, topic, records, on_progress=on_progress)
     finally:
         admin.close()
-    say(f"published {count:,} record{'' if count == 1 else 's'} of {name} to {topic}")
+    say(f"published {counted(count, 'record')} of {name} to {topic}")
 
 
 @contextmanager

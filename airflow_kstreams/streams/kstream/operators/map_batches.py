@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
@@ -199,8 +200,8 @@ class OpenBatch:
         if returned.num_rows != rows and len(names) < len(COLUMNS):
             missing = " and ".join(name for name in COLUMNS if name not in names)
             raise UnfitRowsError(
-                f"the function returned {returned.num_rows} rows for {rows} records without a column "
-                f"{missing}; with another number of rows, every row needs its own"
+                f"the function returned {counted(returned.num_rows, 'row')} for {counted(rows, 'record')} "
+                f"without a column {missing}; with another number of rows, every row needs its own"
             )
         if "timestamp_ms" in names:
             times = returned.column("timestamp_ms")
@@ -220,8 +221,8 @@ class OpenBatch:
         text = shown_text(error, text, own=program_text(error))
         place = failing_place(error)
         return RecordError(
-            f"task {self._task_id}: map_batches failed for a batch of {rows} records{since} at node "
-            f"{self._node!r} (map batches at {self._operator.site.short})"
+            f"task {self._task_id}: map_batches failed for a batch of {counted(rows, 'record')}{since} at "
+            f"node {self._node!r} (map batches at {self._operator.site.short})"
             f"{f', in {place}' if place is not None else ''}: {type(error).__name__}: {text}",
             trace=user_traceback(error, lambda _: str(self._operator.site), node=self._node),
             fix="mend the function at that node, then retry the run: its slice is kept and nothing of it was "

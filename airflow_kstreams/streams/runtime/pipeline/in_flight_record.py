@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call
+from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -150,7 +151,7 @@ class InFlightRecord:
         place = "no record"
         if record is not None:
             place = f"{record.topic()}-{record.partition()}@{record.offset()}"
-        return f"{place} waits for {self.pending} calls of {', '.join(nodes) or 'no node'}"
+        return f"{place} waits for {counted(self.pending, 'call')} of {', '.join(nodes) or 'no node'}"
 
 
 class InFlightLimit:

@@ -590,7 +590,7 @@ def test_command_waits_for_the_members_of_the_group_to_be_stopped(
     publish(kafka, 1)
     app.run("run-1")
     kafka.join_group(APP, "a-consumer")
-    with pytest.raises(RunBusyError, match="its consumer group has 1 members"):
+    with pytest.raises(RunBusyError, match="its consumer group has 1 member"):
         accept(kafka, "in:0", force=False)
 
 
@@ -649,7 +649,7 @@ def test_begin_and_doctor_warn_of_members_of_the_group(app: Application, kafka: 
     assert said_by_doctor(app, kafka, "group members").startswith("none")
     kafka.join_group(APP, "a-consumer")
     (warning,) = app.run("run-1").warnings
-    assert "consumer group app has 1 members, which may move the offsets" in warning
+    assert "consumer group app has 1 member, which may move the offsets" in warning
     assert "a-consumer" in warning
     assert said_by_doctor(app, kafka, "group members") in warning
 

@@ -560,5 +560,5 @@ def test_reading_ends_when_its_time_is_over_and_goes_on_with_more_of_it() -> Non
         StateStoreError, match=r"the time of 5 s was over at app-newest-changelog-1"
     ) as raised:
         all_in(5)
-    assert re.search(r"when \d+ of \d\d offsets were read$", raised.value.cause)
+    assert re.search(r"when \d+ of \d\d offsets had been read$", raised.value.cause)
     assert all_in(60) == all_in(None) == 40

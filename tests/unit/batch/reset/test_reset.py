@@ -474,7 +474,7 @@ def test_offsets_are_shifted_from_where_a_task_left_them_when_it_was_at_work_unt
 def test_group_with_members_is_left_alone_unless_forced(scene: ResetScene) -> None:
     scene.kafka.join_group(APP, "a-consumer")
     before = scene.dump()
-    with pytest.raises(RunBusyError, match=r"1 members: a-consumer at 127\.0\.0\.1"):
+    with pytest.raises(RunBusyError, match=r"1 member: a-consumer at 127\.0\.0\.1"):
         scene.reset(**EVERYTHING)
     assert scene.dump() == before
     done = scene.reset(**EVERYTHING, force=True)

@@ -595,7 +595,7 @@ def test_task_with_parked_records_is_advanced_only_when_their_node_is_named(kafk
     summary = application(kafka, built.build(), **few).run("run-0", interval_ms=hours(0, 1))
     assert out(kafka) == ["b@0=1"]
     (warning,) = summary.warnings
-    assert warning.startswith("stream time of 1 tasks (0_0 is the first) was not advanced")
+    assert warning.startswith("stream time of 1 task (0_0 is the first) was not advanced")
     named = application(kafka, built.build(), stream_time_advance_also="enrich", **few)
     assert named.run("run-1", interval_ms=hours(1, 2)).warnings == ()
     assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
@@ -643,7 +643,7 @@ def test_task_is_not_advanced_when_only_one_of_two_nodes_with_parked_records_is_
     assert summary.parked == {"first": 1, "second": 1}
     assert out(kafka) == []
     (warning,) = summary.warnings
-    assert warning.startswith("stream time of 1 tasks (0_0 is the first) was not advanced")
+    assert warning.startswith("stream time of 1 task (0_0 is the first) was not advanced")
 
 
 def test_run_says_so_when_its_data_interval_is_not_over_yet(kafka: InMemoryKafka) -> None:

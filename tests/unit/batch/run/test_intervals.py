@@ -299,7 +299,7 @@ def test_warning_says_that_no_later_run_reads_what_an_open_transaction_hides_fro
     writer.produce("in", b"b", b"b", 0, T0 + HOUR + 1, None)
     writer.flush()
     (warning,) = application("interval").run("run", interval_ms=interval(1)).warnings
-    assert "at most 1 records, is left out, and no later run of this backfill reads it" in warning
+    assert "at most 1 record, is left out, and no later run of this backfill reads it" in warning
     assert out(kafka) == ["a"]
 
 

@@ -112,7 +112,7 @@ def test_record_far_ahead_is_processed_and_counted_when_nothing_goes_by_stream_t
     publish(kafka, T0, MICROSECONDS, T0 + 1)
     summary = application(kafka, copied(extractor)).run("one")
     assert (len(kafka.values("out")), summary.records_in, summary.records_misdated) == (3, 3, 1)
-    assert ["1 records of in have implausible times" in warning for warning in summary.warnings] == [True]
+    assert ["implausible times in 1 record of in" in warning for warning in summary.warnings] == [True]
     assert result_of_summary(summary)["records_misdated"] == 1
     assert summary.partition_times["in-0"].latest_ms == T0 + 1
 
@@ -127,7 +127,7 @@ def test_records_in_seconds_are_counted_and_their_topic_is_named(
     summary = application(kafka, make(extractor)).run("one")
     assert summary.records_misdated == 6
     (warning,) = summary.warnings
-    assert warning.startswith("6 records of in have implausible times: seconds, taken for milliseconds")
+    assert warning.startswith("implausible times in 6 records of in: seconds, taken for milliseconds")
     assert (
         "in-0 has come to 1970-01-19T12:26:58.000+00:00, which as seconds is 2020-09-13T17:26:40" in warning
     )
@@ -149,7 +149,7 @@ def test_continuous_task_says_once_that_its_records_are_dated_in_seconds(
     running.stop()
     said = [record.getMessage() for record in caplog.records if "implausible" in record.getMessage()]
     assert len(said) == 1
-    assert said[0].startswith("task 0_0: 7 records of in have implausible times: seconds")
+    assert said[0].startswith("task 0_0: implausible times in 7 records of in: seconds")
     assert "which as seconds is 2020-09-13T17:26:40" in said[0]
 
 
@@ -161,7 +161,7 @@ def test_driver_says_once_that_records_are_dated_in_seconds(caplog: pytest.LogCa
             driver.pipe_records("in", [("a", {"ms": 0}, T0 // 1_000)])
         said = [record.getMessage() for record in caplog.records if "implausible" in record.getMessage()]
     assert len(said) == 1
-    assert said[0].startswith("task 0_0: 7 records of in have implausible times: seconds")
+    assert said[0].startswith("task 0_0: implausible times in 7 records of in: seconds")
 
 
 @pytest.mark.promise("implausible-times-are-said")

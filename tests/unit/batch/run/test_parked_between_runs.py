@@ -189,7 +189,7 @@ def refused(scene: ParkingScene, **topology: object) -> OrphanedRecordsError:
     assert scene.status.state is RunState.FINISHED, "nor begun"
     error = caught.value
     assert (error.node, error.count) == ("enrich", 2)
-    assert f"2 records are parked at node 'enrich' of application 'app', in {RETRY} partition 1" in str(error)
+    assert f"node 'enrich' of application 'app' has parked 2 records, in {RETRY} partition 1" in str(error)
     assert "run the topology of run 'r1'" in error.fix and f"--internal-topics {RETRY}" in error.fix
     return error
 
@@ -260,7 +260,7 @@ def test_topology_is_refused_when_a_task_parks_its_first_record_while_begin_look
     before_fencing = Once("admin.delete_records", 1, parks)
     begun = scene.application(scene.topology(parks=False))
     begun.interceptor = before_fencing
-    with pytest.raises(OrphanedRecordsError, match="1 record is parked at node 'enrich'"):
+    with pytest.raises(OrphanedRecordsError, match="has parked 1 record"):
         begun.begin("r1")
     assert before_fencing.left == 0
     running.close()

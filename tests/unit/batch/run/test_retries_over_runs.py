@@ -94,7 +94,7 @@ def test_topology_without_the_node_is_refused_until_nothing_is_parked(scene: Par
     service.down = {"p1"}
     scene.send("p1", "p2")
     scene.run("r1", service.topology())
-    with pytest.raises(OrphanedRecordsError, match="2 records are parked at node 'enrich'"):
+    with pytest.raises(OrphanedRecordsError, match="node 'enrich' of application 'app' has parked 2 records"):
         scene.run("r2", scene.topology(parks=False))
     service.down = set()
     scene.kafka.clock.sleep(60.0)

@@ -145,7 +145,7 @@ def test_task_fails_and_names_the_call_when_nothing_is_released_for_too_long(
     thread = threading.Thread(target=let_time_pass)
     thread.start()
     try:
-        with pytest.raises(CallsStuckError, match=r"for 600000 ms .*: in-0@3 waits for 1 calls of ask"):
+        with pytest.raises(CallsStuckError, match=r"for 600000 ms .*: in-0@3 waits for 1 call of ask"):
             run.run("run-1")
     finally:
         held.began.set()

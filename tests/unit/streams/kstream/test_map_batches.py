@@ -248,7 +248,7 @@ RETURNS: list[tuple[Callable[[pa.RecordBatch], Any], str]] = [
     ),
     (
         lambda batch: batch.select(["value"]).slice(0, 1),
-        "returned 1 rows for 2 records without a column key and timestamp_ms",
+        "returned 1 row for 2 records without a column key and timestamp_ms",
     ),
     (
         lambda batch: batch.select(["key", "value"]).slice(0, 0),

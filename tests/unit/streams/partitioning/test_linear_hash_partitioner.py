@@ -134,7 +134,7 @@ def test_keys_stay_where_they_were_when_records_are_not_acknowledged(
     producer.counts["flights"], producer.unacknowledged = 13, 4
     clock.seconds += 60
     assert places(partitioner) == among(10)
-    assert "4 records are not acknowledged after 7 s" in caplog.text
+    assert "4 records not acknowledged after 7 s" in caplog.text
     producer.unacknowledged = 0
     assert places(partitioner) == among(10)  # the next try is due in an interval
     clock.seconds += 60

@@ -38,8 +38,8 @@ class Client:
 HOLDS = [
     (200_000, True, True, True, ""),
     (30_000, False, True, True, "the value (90,000 bytes)"),
-    (17_000, False, False, True, "the value (90,000 bytes), the key (5,000 bytes) and 1 headers"),
-    (3_000, False, False, False, "the value (90,000 bytes), the key (5,000 bytes) and 1 headers"),
+    (17_000, False, False, True, "the value (90,000 bytes), the key (5,000 bytes) and 1 header"),
+    (3_000, False, False, False, "the value (90,000 bytes), the key (5,000 bytes) and 1 header"),
 ]
 
 

@@ -674,7 +674,7 @@ def test_topic_and_type_are_named_when_what_a_processor_sends_cannot_be_encoded(
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        (b"\xff", b"1", "the key, 1 bytes, is not of serdes.string: "),
+        (b"\xff", b"1", "the key, 1 byte, is not of serdes.string: "),
         (b"a", b"canary", "the value, 6 bytes, is not of serdes.json"),
     ],
 )

@@ -130,7 +130,7 @@ def test_records_are_released_in_input_order_when_later_calls_end_first() -> Non
         assert [scene.task.execution.calls_ended(), scene.task.execution.calls_ended()] == [True, False]
     assert scene.task.progress.records_in == 0
     assert scene.task.execution.waiting_for().startswith(
-        "in-0@0 waits for 1 calls of KSTREAM-MAPVALUES-ASYNC-"
+        "in-0@0 waits for 1 call of KSTREAM-MAPVALUES-ASYNC-"
     )
     scene.caller.end(0)
     assert (scene.task.process(100), scene.position, scene.task.execution.complete) == (4, 4, True)

@@ -384,7 +384,7 @@ def test_recreated_and_vanished_topics_are_errors(rig: Rig) -> None:
     assert ("error", "data loss") in rig.problems()
     rig.create("in", partitions=1)
     (found,) = [f for f in rig.diagnose() if f.check == "data loss"]
-    assert "topic in has 1 partitions, runs have read 2" in found.text
+    assert "topic in has 1 partition, runs have read 2" in found.text
 
 
 def test_progress_that_was_lost_is_an_error(rig: Rig) -> None:

@@ -75,7 +75,7 @@ def test_keys_are_as_they_should_be_when_producers_hash_linearly(noticed: bool) 
     (found,) = rig.findings()
     assert (found.level, found.text) == (
         Level.OK,
-        "the newest 120 keys of in lie where growth over 4 -> 6 puts them: linear",
+        "growth over 4 -> 6 puts the newest 120 keys of in where they lie: linear",
     )
 
 
@@ -86,7 +86,7 @@ def test_both_kinds_are_named_when_counts_double() -> None:
     rig.grow(8)
     rig.send(modulo)
     (found,) = rig.findings()
-    assert found.level is Level.OK and found.text.endswith("puts them: linear or modulo")
+    assert found.level is Level.OK and found.text.endswith("where they lie: linear or modulo")
 
 
 def test_keys_astray_are_an_error_when_the_count_is_no_multiple() -> None:
@@ -170,4 +170,4 @@ def test_the_newest_records_alone_are_read_when_there_are_many(monkeypatch: pyte
     rig.send(keys=KEYS * 4)
     monkeypatch.setattr(growing_checks, "_OF_TOPIC", 100)
     (found,) = rig.findings()
-    assert found.text.startswith("the newest 100 keys of in")
+    assert "puts the newest 100 keys of in" in found.text
