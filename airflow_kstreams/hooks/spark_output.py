@@ -37,6 +37,12 @@ _OF_STACK_TRACE = re.compile(
     r"\s|$|Caused by: |Traceback \(|Driver stacktrace:|During handling of|The above exception"
     r"|[\w.$]+(Error|Exception|Exit|Interrupt)\b|KSTREAMS-ERROR "
 )
+#: Begins, in a line of Spark or below it, the error of a worker, whose text may have any lines.
+_TRACEBACK = "Traceback (most recent call last):"
+#: Ends that error's text.
+_SQLSTATE = re.compile(r" ?SQLSTATE: ")
+#: Lines of Java, which are below a line of Spark even where another writer's line has come between.
+_JAVA = re.compile(r"\s+(at [\w.$/<>-]+\(.*\)|\.\.\. \d+ more)$|Caused by: [\w.$]+")
 #: The last line of a traceback: class and text of the exception.
 _EXCEPTION = re.compile(r"(Exception in thread \"[^\"]*\" )?[\w.$]*(Error|Exception|Exit|Interrupt)\b.*")
 _LEVELS = {
@@ -71,6 +77,7 @@ class SparkOutput:
         self.reported: ReportedError | None = None
         self._repeated: set[str] = set()
         self._below_spark = False
+        self._in_workers_error = False
         self._hidden: deque[str] = deque(maxlen=_LAST_WORDS)
         self._last = ""
         self._exception = ""
@@ -81,10 +88,10 @@ class SparkOutput:
         if line.startswith(ERROR_MARKER) and (reported := reported_in(line)) is not None:
             self.reported, self._repeated = reported, {*str(reported).splitlines(), *_plain(reported)}
         elif match := _OURS.fullmatch(line):
-            self._below_spark = False
+            self._below_spark = self._in_workers_error = False
             self._show_ours(match["level"], match["name"], match["text"])
         elif match := _SPARKS.fullmatch(line):
-            self._below_spark = True
+            self._below_spark, self._in_workers_error = True, _TRACEBACK in match["text"]
             self._show_sparks(match["level"], f"{match['name']}: {match['text']}")
         elif line in self._repeated:
             pass
@@ -94,8 +101,7 @@ class SparkOutput:
             self._last = line or self._last
             if _EXCEPTION.match(line):
                 self._exception = line
-            self._below_spark = self._below_spark and _OF_STACK_TRACE.match(line) is not None
-            if self._below_spark:
+            if self._is_below_spark(line):
                 self._hide(line)
             else:
                 log.info("%s", line)
@@ -126,6 +132,20 @@ class SparkOutput:
             f"{ended}: {last}" if last else ended,
             fix="mend what the lines of Spark above say, then clear the task: the run's slice is kept",
         )
+
+    def _is_below_spark(self, line: str) -> bool:
+        """Return whether a line without a level belongs to the last line of Spark."""
+        if _JAVA.match(line):
+            self._in_workers_error = False
+            return True
+        if self._below_spark and _TRACEBACK in line:
+            self._in_workers_error = True
+        if _SQLSTATE.match(line):
+            self._in_workers_error = False
+        self._below_spark = self._below_spark and (
+            self._in_workers_error or _OF_STACK_TRACE.match(line) is not None
+        )
+        return self._below_spark
 
     def _show_ours(self, level_name: str, name: str, text: str) -> None:
         level = _LEVELS.get(level_name, logging.INFO)

@@ -88,11 +88,12 @@ class KStreamsError(Exception):
         return f"{self.cause}\nWhat to do: {self.fix}" if self.fix else self.cause
 
     def _broken(self) -> str:
-        parts = (f"{self._type}: {self.cause}", self.trace, self.fix and f"What to do: {self.fix}")
+        parts = (f"{self.type_name}: {self.cause}", self.trace, self.fix and f"What to do: {self.fix}")
         return "\n".join(broken(part, self._columns) for part in parts if part)
 
     @property
-    def _type(self) -> str:
+    def type_name(self) -> str:
+        """Its class, in the process that raised it."""
         return type(self).__name__
 
     def broken_at(self, columns: int) -> Self:
@@ -110,7 +111,7 @@ class KStreamsError(Exception):
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able form, for crossing process boundaries as text."""
         return {
-            "type": type(self).__name__,
+            "type": self.type_name,
             "cause": self.cause,
             "fix": self.fix,
             "retriable": self.is_retriable,
@@ -429,12 +430,13 @@ class ReportedError(KStreamsError):
         return f"{self.trace}\n{said}" if self.trace else said
 
     @property
-    def _type(self) -> str:
+    def type_name(self) -> str:
+        """Its class, in the process that raised it."""
         return self.error_type
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report unchanged."""
-        return {**super().to_dict(), "type": self.error_type, **({"code": self.code} if self.code else {})}
+        return {**super().to_dict(), **({"code": self.code} if self.code else {})}
 
     @classmethod
     def from_dict(cls, reported: Mapping[str, Any]) -> ReportedError:

@@ -100,10 +100,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 cause=f"an error that is none of airflow-kstreams: {_cut(type(error).__name__, MOST_NAME)}",
                 remedy="read the log of the driver, or of the Airflow task, for its text and place",
             )
-        kind = error.error_type if isinstance(error, ReportedError) else type(error).__name__
         code = error.code if isinstance(error, KafkaClientError | ReportedError) else ""
         return cls(
-            kind=_cut(kind, MOST_NAME),
+            kind=_cut(error.type_name, MOST_NAME),
             cause=_cut(error.cause, MOST_TEXT),
             remedy=_cut(error.fix, MOST_TEXT),
             code=_cut(code, MOST_NAME),

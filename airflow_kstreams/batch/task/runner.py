@@ -32,7 +32,6 @@ retried days after it was frozen. A continuous run froze nothing; all its topics
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -104,7 +103,7 @@ class TaskRunner:
             stop=lambda _: self._attempts.fruitless >= self._settings.task_max_attempts,
             wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
             sleep=self._clock.sleep,
-            before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
+            before_sleep=self._say_again,
             reraise=True,
         )
         try:
@@ -113,6 +112,16 @@ class TaskRunner:
             report = self._done_by_another(error)
         log.info("%s", task_line(report, self._setup.topology.purposes))
         return report
+
+    def _say_again(self, state: tenacity.RetryCallState) -> None:
+        """Say that another attempt follows; the error's own text is for this process's log, since the last
+        attempt may fail with it.
+        """
+        error = None if state.outcome is None else state.outcome.exception()
+        failed = error.type_name if isinstance(error, KStreamsError) else type(error).__name__
+        task = self._setup.assignment.task_id
+        log.warning("task %s: attempt %d follows, after %s", task, state.attempt_number + 1, failed)
+        log.info("task %s: %s", task, getattr(error, "cause", error))
 
     def _attempt(self) -> TaskReport:
         while True:

@@ -319,6 +319,9 @@ class RunJobs:
     def _launch_unfinished(self, subtopology: int) -> list[TaskReport]:
         """Launch a subtopology's unfinished tasks until Kafka shows none, a bounded number of times.
 
+        The cause of a failed launch is said once: by the error that is raised, or when another launch has
+        mended it.
+
         :raises KStreamsError: a task failed with an error that another launch cannot mend, or the last launch
             failed.
         """
@@ -327,7 +330,7 @@ class RunJobs:
         for launch in range(MAX_LAUNCHES):
             shares = self.unfinished(subtopology)
             if not shares:
-                return reports
+                return _mended(subtopology, failure, reports)
             if launch and self._stopping.wait(pause_seconds(launch)):
                 break
             self.check()
@@ -339,13 +342,18 @@ class RunJobs:
                 if self._stopping.is_set() or not worth_another_launch(error):
                     raise
                 failure = error
-                log.warning(
-                    "subtopology %d: launching its unfinished tasks again: %s", subtopology, error.cause
-                )
+                if launch + 1 < MAX_LAUNCHES:
+                    log.warning(
+                        "subtopology %d: launching its unfinished tasks again after %s, launch %d of %d",
+                        subtopology,
+                        error.type_name,
+                        launch + 2,
+                        MAX_LAUNCHES,
+                    )
         left = self.unfinished(subtopology)
         if left:
             raise failure or self._given_up(subtopology, left)
-        return reports
+        return _mended(subtopology, failure, reports)
 
     def _given_up(self, subtopology: int, left: Sequence[TaskShare]) -> RunError:
         names = first_few([f"{subtopology}_{share.group}" for share in left])
@@ -355,6 +363,13 @@ class RunJobs:
             fix="read the executors' logs for what stopped them, then retry the run: its slice is kept",
             run_id=self.slice_.run_id,
         )
+
+
+def _mended(subtopology: int, failure: KStreamsError | None, reports: list[TaskReport]) -> list[TaskReport]:
+    """Return the reports of a subtopology that is done, after saying why it was launched again."""
+    if failure is not None:
+        log.warning("subtopology %d is done, after a launch that failed: %s", subtopology, failure.cause)
+    return reports
 
 
 def dependencies(plan: TopologyPlan) -> dict[int, set[int]]:

@@ -51,6 +51,43 @@ def test_a_line_has_one_time_its_own_level_and_spark_only_warns(caplog: pytest.L
     ]
 
 
+_WORKERS_ERROR = f"""\
+{_SPARKS.format(level="ERROR", name="Executor", text="Exception in task 0.0 in stage 1.0 (TID 1)")}
+org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] thrown: Traceback (most recent call last):
+  File "/opt/spark/worker.py", line 1, in main
+airflow_kstreams.streams.errors.StateStoreError: store 'totals' cannot be opened
+What to do: check that the disk has space
+and a third line
+{ERROR_MARKER}{json.dumps(RunError("store 'totals' cannot be opened", run_id="r").to_dict())}
+ SQLSTATE: 38000
+"""
+_JAVA = """\
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:665)
+\tat scala.collection.Iterator$$anon$10.hasNext(Iterator.scala:611)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: java.io.EOFException
+\t... 20 more
+"""
+_OF_DRIVER = _OURS.format(level="INFO", name="airflow_kstreams.spark.driver.driver", text="1 of 2 records")
+
+
+@pytest.mark.promise("errors-are-logged-once")
+@pytest.mark.parametrize(
+    ("lines", "more"),
+    [
+        (f"{_WORKERS_ERROR}{_JAVA}", []),
+        (f"{_WORKERS_ERROR}{_OF_DRIVER}\n{_JAVA}", ["1 of 2 records"]),
+        (f"{_WORKERS_ERROR}printed\n{_JAVA}", ["printed"]),
+        (f"{_WORKERS_ERROR}{_JAVA}printed\n", ["printed"]),
+    ],
+)
+def test_no_line_of_a_workers_error_is_shown_when_spark_repeats_it(
+    lines: str, more: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    _shown(caplog, lines)
+    assert caplog.messages == ["Executor: Exception in task 0.0 in stage 1.0 (TID 1)", *more]
+
+
 @pytest.mark.parametrize(
     ("level", "more"), [("INFO", 1), ("info ", 1), ("ALL", 1), ("ERROR", -1), ("OFF", -2)]
 )

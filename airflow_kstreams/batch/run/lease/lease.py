@@ -8,7 +8,6 @@ it is free, and is refused if the owner turns out to be alive (:mod:`.lease_obse
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -288,10 +287,18 @@ class CoordinatorLease:
                 and _takes_over(caller, lease, same_run_may_wait=same_run_may_wait)
             )
 
+        def again(state: tenacity.RetryCallState) -> None:
+            log.warning(
+                "application %s: another driver renewed its lease meanwhile, claim %d of %d follows",
+                self._app,
+                state.attempt_number + 1,
+                _CLAIMS,
+            )
+
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(overtaken),
             stop=tenacity.stop_after_attempt(_CLAIMS),
-            before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
+            before_sleep=again,
             reraise=True,
         )
 

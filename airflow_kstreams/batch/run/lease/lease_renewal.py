@@ -102,11 +102,11 @@ class LeaseRenewal:
                 self._renew()
             except RunSupersededError as error:
                 self._superseded = self._superseded or error
-                log.warning("%s", error.cause)
+                log.warning("another driver has claimed the run: this one stops its work")
                 if self._on_superseded is not None:
                     self._on_superseded()
                 return
             except KStreamsError as error:
                 # The lease lasts three intervals: another renewal may still come in time. If none does, the
                 # driver that claims the run fences this one.
-                log.warning("a lease renewal failed, trying again: %s", error)
+                log.warning("a lease renewal failed, trying again: %s", error.cause)

@@ -65,12 +65,17 @@ def app(kafka: InMemoryKafka) -> Application:
 
 @pytest.mark.parametrize("error", [ABORTABLE, PASSING], ids=["abortable", "passing"])
 def test_task_gives_up_after_so_many_attempts_in_a_row_and_keeps_its_slice(
-    app: Application, kafka: InMemoryKafka, error: KStreamsError
+    app: Application, kafka: InMemoryKafka, error: KStreamsError, caplog: pytest.LogCaptureFixture
 ) -> None:
     slice_ = app.begin("run")
     failing = app.interceptor = Failing(error, lambda number: True)
     with pytest.raises(type(error)):
         app.task(slice_, 0, 0)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line for line in warned if "attempt" in line] == [
+        f"task 0_0: attempt {number} follows, after {type(error).__name__}" for number in (2, 3, 4)
+    ]
+    assert error.cause not in "".join(warned), "the error that is raised says it"
     assert failing.attempts == 4
     assert failing.aborts == 4
     assert counts(kafka) == []

@@ -137,10 +137,20 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(continuous_jobs, "pause_seconds", lambda _: 0.0)
 
 
-def test_unfinished_tasks_are_launched_again_when_a_job_failed_in_passing() -> None:
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_unfinished_tasks_are_launched_again_when_a_job_failed_in_passing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     made = Script([fenced(), [1], []])
     assert [report.task_id for report in made.run()] == ["0_0", "0_1"]
     assert made.launched == [[0, 1], [0, 1], [1]]
+    assert _warnings(caplog) == [
+        "subtopology 0: launching its unfinished tasks again after TaskFencedError, launch 2 of 3",
+        "subtopology 0 is done, after a launch that failed: fenced",
+    ]
 
 
 @pytest.mark.remedy("driver.RunJobs._given_up")
@@ -153,11 +163,18 @@ def test_retried_run_processes_what_is_left_when_no_launch_reached_the_stop_offs
     assert [report.task_id for report in retried.run()] == ["0_1"]
 
 
-def test_last_error_is_raised_when_no_launch_helped() -> None:
+@pytest.mark.promise("errors-are-logged-once")
+def test_last_error_is_raised_and_no_line_has_its_cause_when_no_launch_helped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     made = Script([fenced(), fenced(), fenced()])
     with pytest.raises(TaskFencedError):
         made.run()
     assert len(made.launched) == 3
+    assert _warnings(caplog) == [
+        f"subtopology 0: launching its unfinished tasks again after TaskFencedError, launch {number} of 3"
+        for number in (2, 3)
+    ]
 
 
 @pytest.mark.parametrize(
