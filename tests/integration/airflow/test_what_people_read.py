@@ -1,7 +1,8 @@
-"""One dag run with a fault at each step. People read its log, do what it says, and clear it, until it ends
-well.
+"""One dag run with a fault at each step. People read its log, ask ``airflow-kstreams status``, do what it
+says, and clear it, until it ends well.
 
-Each failure is made for real. Those that need no Spark come first: the others cost a start of Spark each.
+Each failure is made for real, on one broker with users and access control. Those that need no Spark come
+first: the others cost a start of Spark each.
 """
 
 from __future__ import annotations
@@ -10,19 +11,30 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
 
+from airflow_kstreams.batch.protocol.needed_permissions import run_permissions
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.cli.app import app
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.streams.printable import LOG_COLUMNS
+from airflow_kstreams.streams.naming.permissions import Operation
+from airflow_kstreams.streams.printable import LOG_COLUMNS, without_log_lines
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
+from dev.servers.secured import SecuredBroker
+from tests.conftest import Deadline
 from tests.integration.airflow.word_totals import WordTotals, totals
 from tests.support.airflow.task_log import Entry, TaskLogs, task_logs, unbroken
+from tests.support.kafka.access_control import Acls
 from tests.support.kafka.printed_commands import execute, printed_commands
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("errors-are-logged-once")]
@@ -30,26 +42,53 @@ pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("errors
 _RECORDS, _LOST = 10_000, 3
 _MOST_LINES = 40
 _CAPTURE, _RUN = "batch.capture_stop_offsets", "batch.run_topology"
-_KILLS_ITS_DRIVER = """
-def kill_driver(marker):
-    import os, pathlib, signal
+_STORE = 'store="totals", value_serde=serdes.json()'
+_STORE_ON_DISK = """store=StoreSpec(
+            name="totals", key_serde=serdes.string(), value_serde=serdes.json(), storage="rocksdb"
+        )"""
+_FAULTS = """
+def kills_its_driver(marker):
+    import contextlib, os, pathlib, signal
     if not pathlib.Path(marker).exists():
         pathlib.Path(marker).touch()
-        pid = os.getpid()
+        parents = {}
+        for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError):
+                parents[int(status.parent.name)] = int(status.read_text().partition("PPid:")[2].split()[0])
+        pid = own = os.getpid()
         while pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "java":
-            status = pathlib.Path(f"/proc/{pid}/status").read_text()
-            pid = int(status.partition("PPid:")[2].split()[0])
-        os.kill(pid, signal.SIGKILL)
+            own, pid = pid, parents[pid]
+        for dies in [*(each for each in parents if parents[each] == pid and each != own), pid, os.getpid()]:
+            os.kill(dies, signal.SIGKILL)
+
+def waits(until):
+    import pathlib, time
+    pathlib.Path(f"{until}.waits").touch()
+    while not pathlib.Path(until).exists():
+        time.sleep(0.05)
 """
 
 
-class Person:
-    """Reads the log of a failed task, and clears the dag run when the fault is gone."""
+@pytest.fixture(scope="session")
+def kafka(secured_broker: SecuredBroker) -> str:
+    """``bootstrap.servers`` of the super user's listener."""
+    return secured_broker.bootstrap
 
-    def __init__(self, run_dag: Callable[..., Any], logs: TaskLogs, words: WordTotals) -> None:
+
+@pytest.fixture(scope="session")
+def kafka_admin(secured_broker: SecuredBroker) -> AdminClient:
+    """Plain admin client of the super user."""
+    return AdminClient({"bootstrap.servers": secured_broker.bootstrap, "log_level": 2})
+
+
+class Person:
+    """Reads the log of a failed task, asks for the status, and clears the dag run when the fault is gone."""
+
+    def __init__(self, run_dag: Callable[..., Any], logs: TaskLogs, words: WordTotals, kafka: str) -> None:
         self._run_dag = run_dag
         self._logs = logs
         self._words = words
+        self._kafka = kafka
         self._outcome: Any = None
         self.settings: dict[str, Any] = {
             "processing.guarantee": "exactly_once",
@@ -57,8 +96,17 @@ class Person:
             "lease.ms": 3_000,
         }
 
-    def fails(self, task_id: str, *, cause: str, remedy: str) -> str:
-        """Run, judge what stands in the log of the task that failed, and return what is to be done."""
+    @property
+    def run_id(self) -> str:
+        """Id of the dag run."""
+        return str(self._outcome.run_id)
+
+    def fails(self, task_id: str, *, cause: str, remedy: str, shown: str = "") -> str:
+        """Run, judge what stands in the log of the task that failed and what ``status`` prints, and return
+        what is to be done.
+
+        :param shown: what ``status`` prints in place of the cause.
+        """
         tasks = self._run()
         assert self._outcome.tasks[task_id] == "failed", (self._outcome.tasks, self._outcome.error_text())
         (error,) = (entry for entry in tasks[-1] if entry.level == "error")
@@ -75,6 +123,8 @@ class Person:
         everything = unbroken("\n".join(entry.event for task in tasks for entry in task))
         for text in (first.partition(": ")[2], last):
             assert everything.count(text) == 1, f"it stands twice: {text}"
+        status = self._status()
+        assert _packed(shown or first.partition(": ")[2]) in _packed(status), status
         return last
 
     def succeeds(self) -> list[list[Entry]]:
@@ -93,6 +143,16 @@ class Person:
         ours = [entry for task in tasks for entry in task if entry.is_ours]
         assert [line for entry in ours for line in entry.lines if len(line) > LOG_COLUMNS] == []
 
+    def _status(self) -> str:
+        id_ = self._words.application_id
+        command = ["status", "--application-id", id_, "--bootstrap-server", self._kafka]
+        return CliRunner().invoke(app, command).output
+
+
+def _packed(text: str) -> str:
+    """Return a text without what tables fold it at."""
+    return "".join(text.split())
+
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[TaskLogs]:
@@ -109,6 +169,13 @@ def _without_java(folder: Path) -> str:
     return f"{folder}:{Path(sys.executable).parent}"
 
 
+def _python(script: Path, start: str) -> str:
+    """Write a script that executors start as their Python, and return its path."""
+    script.write_text(f'#!/bin/sh\n{start} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return str(script)
+
+
 def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
     words: WordTotals,
     run_dag: Callable[..., Any],
@@ -116,65 +183,84 @@ def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
     connections: Callable[..., None],
     kafka: str,
     kafka_admin: Any,
-    sasl_bootstrap: str,
+    secured_broker: SecuredBroker,
     free_port: int,
-    create_topic: Callable[..., str],
     consume_all: Callable[..., Any],
     produce: Callable[..., None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    person = Person(run_dag, logs, words)
-    good = words.file.read_text(encoding="utf-8")
+    person = Person(run_dag, logs, words, kafka)
+    good = words.file.read_text(encoding="utf-8").replace(_STORE, _STORE_ON_DISK)
+    good = good.replace("KStreamBuilder, serdes", "KStreamBuilder, StoreSpec, serdes")
+    assert "rocksdb" in good
     words.file.unlink()
-    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
     monkeypatch.delenv("AIRFLOW_CONN_KAFKA_DEFAULT")
     spark = os.environ["AIRFLOW_CONN_SPARK_DEFAULT"]
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     person.settings["commit.intervall.ms"] = 1_000
 
-    person.fails(_CAPTURE, cause="'commit.intervall.ms'", remedy="'commit.interval.ms'")
+    # As long as no run has reached the broker, it knows nothing of the application.
+    unknown = partial(person.fails, _CAPTURE, shown="there is no application")
+    unknown(cause="'commit.intervall.ms'", remedy="'commit.interval.ms'")
     del person.settings["commit.intervall.ms"]
-    person.fails(
-        _CAPTURE, cause="'kafka_default' is not defined", remedy="airflow connections add kafka_default"
-    )
+    unknown(cause="'kafka_default' is not defined", remedy="airflow connections add kafka_default")
     connections(**{"bootstrap.servers": f"127.0.0.1:{free_port}"})
-    person.fails(_CAPTURE, cause="does not exist", remedy="every Airflow worker")
+    unknown(cause="does not exist", remedy="every Airflow worker")
     words.file.write_text("import nothing_of_this_name\n" + good, encoding="utf-8")
-    person.fails(_CAPTURE, cause="nothing_of_this_name", remedy="")
+    unknown(cause="nothing_of_this_name", remedy="")
+    words.file.write_text(good, encoding="utf-8")
+    unknown(cause=f"unreachable at 127.0.0.1:{free_port}", remedy="bootstrap.servers")
+    carol = secured_broker.scram_config("carol")
+    connections(**{**carol, "sasl.password": "not-hers"})
+    unknown(cause="refused the credentials", remedy="sasl.password")
+    connections()
     missing = f"{words.source}-missing"
     words.file.write_text(good.replace(words.source, missing), encoding="utf-8")
-    person.fails(_CAPTURE, cause=f"unreachable at 127.0.0.1:{free_port}", remedy="bootstrap.servers")
-    connections(**{"bootstrap.servers": sasl_bootstrap, **login, "sasl.password": "not-hers"})
-    person.fails(_CAPTURE, cause="refused the credentials", remedy="sasl.password")
-    connections(**{"bootstrap.servers": sasl_bootstrap, **login, "sasl.password": "alice-secret"})
     person.fails(_CAPTURE, cause=missing, remedy="create")
     words.file.write_text(good, encoding="utf-8")
-
     settings = ApplicationSettings.parse(words.application_id, person.settings)
-    other = Coordinator(KafkaCluster({"bootstrap.servers": kafka}, settings=settings), settings)
-    try:
-        plan = load_topology(words.file).plan(words.application_id)
+    plan = load_topology(words.file).plan(words.application_id)
+    make = partial(Coordinator, KafkaCluster({"bootstrap.servers": kafka}, settings=settings), settings)
+    with closing(make()) as other:
         other.begin("other", plan, order=(0, 1), owner="another driver", hold_lease=True)
         with other.lease.keep():
-            person.fails(_CAPTURE, cause="another driver", remedy="")
+            person.fails(_CAPTURE, cause="another driver", remedy="", shown="running: another driver")
         other.finish("other")
-    finally:
-        other.close()
 
     lost = {"key": "key", "value": {"word": "lost", "count": 1}, "partition": 0}
     produce(words.source, [lost] * _LOST)
     words.publish(_RECORDS)
+    for bad in (b"\xff not json", {"word": "without a count"}):
+        produce(words.source, [{"key": "key", "value": bad, "partition": 0}])
+    acls = Acls(kafka_admin, principal="User:carol")
+    acls.allow(
+        each
+        for each in run_permissions(plan, settings)
+        if (each.operation, each.name) != (Operation.READ, words.application_id)
+    )
+    connections(**carol)
+    grant = person.fails(
+        _CAPTURE, cause=f"the permission Read on group {words.application_id}", remedy="kafka-acls.sh"
+    )
+    command, *_ = printed_commands(grant)
+    execute([kafka if word == secured_broker.scram_bootstrap else word for word in command], kafka)
+    acls.given_elsewhere(1)
+    person.fails(
+        _RUN,
+        cause="'spark_default' is not defined",
+        remedy="airflow connections add spark_default",
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", spark)
+    connections()
+    words.file.write_text(good.replace('"totals"', '"sums"'), encoding="utf-8")
+    person.fails(_CAPTURE, cause="the application file now builds", remedy="deploy the old application file")
+
     bug = good.replace("total + count,", "total + count['no such'],")
     assert bug != good
-    marker = tmp_path / "killed"
-    kills = _KILLS_ITS_DRIVER + bug.replace(
-        "total + count['no", f"kill_driver({str(marker)!r}) or total + count['no"
-    )
-    words.file.write_text(kills, encoding="utf-8")
-    produce(words.source, [{"key": "key", "value": b"\xff not json", "partition": 0}])
-    person.fails(_RUN, cause="'spark_default' is not defined", remedy="airflow connections add spark_default")
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", spark)
+    killed, go_on = tmp_path / "killed", tmp_path / "go-on"
+    faults = f"kills_its_driver({str(killed)!r}) or waits({str(go_on)!r}) or total + count['no"
+    words.file.write_text(_FAULTS + bug.replace("total + count['no", faults), encoding="utf-8")
     for done in kafka_admin.delete_records([TopicPartition(words.source, 0, _LOST)]).values():
         done.result(10)
     accept = person.fails(_RUN, cause=f"records from offset 0 to {_LOST} are gone", remedy="accept the loss")
@@ -184,22 +270,53 @@ def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
         no_java.setenv("PATH", _without_java(tmp_path / "bin"))
         no_java.delenv("JAVA_HOME", raising=False)
         person.fails(_RUN, cause="found no Java", remedy="install Java 17")
-    with monkeypatch.context() as no_python:
-        no_python.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        no_python.setenv("PYSPARK_PYTHON", "/no/such/python")
-        person.fails(_RUN, cause="executors cannot run Python tasks", remedy="PYSPARK_PYTHON")
+    with monkeypatch.context() as python:
+        python.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        bare = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        python.setenv("PYSPARK_PYTHON", _python(tmp_path / "bare", f"exec {bare} -S"))
+        person.fails(_RUN, cause="No module named", remedy="install it in the executors' Python")
     person.fails(_RUN, cause=f"cannot decode {words.source}-0@", remedy='"deserialization.exception.handler"')
     person.settings["deserialization.exception.handler"] = "skip"
+    person.fails(_RUN, cause="KeyError", remedy='"processing.exception.handler"')
+    person.settings["processing.exception.handler"] = "dead-letter"
+    with monkeypatch.context() as python:
+        python.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        full = f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 2; exec {sys.executable}"
+        python.setenv("PYSPARK_PYTHON", _python(tmp_path / "full", full))
+        person.fails(_RUN, cause="File too large", remedy="check that the disk is sound and has space")
     person.fails(_RUN, cause="killed by SIGKILL", remedy="then clear the task")
+
+    def supersede(run_id: str) -> Coordinator:
+        waiting = Path(f"{go_on}.waits")
+        Deadline(seconds=60).until(waiting.exists, "the driver is at work")
+        later = make()
+        try:
+            with without_log_lines():  # they are of another process
+                later.begin(run_id, plan, order=(0, 99), owner="a later driver", hold_lease=True)
+        finally:
+            go_on.touch()
+        return later
+
+    Path(f"{go_on}.waits").unlink(missing_ok=True)  # of a worker that outlived the dead driver
+    person.settings["lease.ms"] = 15_000  # it renews less often than the later one takes to claim
+    with ThreadPoolExecutor(1) as beside:
+        later = beside.submit(supersede, person.run_id)
+        # Its word would fence the later one, of which the status tells.
+        person.fails(_RUN, cause="claimed by another driver", remedy="nothing", shown="a later driver")
+        later.result().close()
+    person.settings["processing.exception.handler"] = "fail"
     person.fails(_RUN, cause="TypeError", remedy='"processing.exception.handler"')
+    person.settings["processing.exception.handler"] = "dead-letter"
     words.file.write_text(good, encoding="utf-8")
 
     _, run, finish = person.succeeds()
     last = [entry.event for entry in run if entry.is_ours][-1]
-    assert last.startswith(f"{_RECORDS + 1:,} in, 7 out, 1 skipped, ")
+    assert last.startswith(f"{_RECORDS + 2:,} in, 7 out, 1 dead-lettered, 1 skipped, "), last
     assert [entry.event for entry in finish if entry.is_ours][-1].startswith(last.rpartition(",")[0])
     lines = [line for entry in run for line in entry.lines]
     assert len(lines) <= _MOST_LINES, "\n".join(lines)
     assert totals(consume_all(words.sink)) == words.expected
+    (letter,) = consume_all(f"{words.application_id}-dead-letter")
+    assert letter.json() == {"word": "without a count"}
     (nothing,) = {entry.event for entry in person.succeeds()[1] if "already finished" in entry.event}
     assert "nothing was processed now" in unbroken(nothing)
