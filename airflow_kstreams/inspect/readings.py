@@ -52,7 +52,7 @@ def runs(
     :param before: id of a finished run: the page begins behind it. The next page begins behind
         ``next_before`` of this one.
     :param only: the runs to show.
-    :param settings: settings of the application by dotted name; ``suspicion.*`` count here.
+    :param settings: by dotted name: ``suspicion.*``, to judge by others than those that the runs began with.
     :raises ConfigError: there is no such application, or no such run.
     :raises KafkaClientError: the broker does not answer.
     """
@@ -71,7 +71,7 @@ def run(
 
     :param run_id: id of a run, finished or under way; None for the one that began last.
     :param kafka: Kafka's address, or client settings, as for :func:`runs`.
-    :param settings: settings of the application by dotted name; ``suspicion.*`` count here.
+    :param settings: by dotted name: ``suspicion.*``, to judge by others than those that the runs began with.
     :raises ConfigError: there is no such application, or no such run.
     :raises KafkaClientError: the broker does not answer.
     """
@@ -92,7 +92,7 @@ def compare(
     :param first: id of a run.
     :param second: id of another run.
     :param kafka: Kafka's address, or client settings, as for :func:`runs`.
-    :param settings: settings of the application by dotted name; ``suspicion.*`` count here.
+    :param settings: by dotted name: ``suspicion.*``, to judge by others than those that the runs began with.
     :raises ConfigError: there is no such application, or no such run.
     :raises KafkaClientError: the broker does not answer.
     """
@@ -111,7 +111,7 @@ def lag(
 
     :param kafka: Kafka's address, or client settings, as for :func:`runs`.
     :param partitions: number of partitions to show one by one, those with the largest lags.
-    :param settings: settings of the application by dotted name; ``suspicion.*`` count here.
+    :param settings: by dotted name: ``suspicion.*``, to judge by others than those that the runs began with.
     :raises ConfigError: there is no such application.
     :raises KafkaClientError: the broker does not answer.
     """

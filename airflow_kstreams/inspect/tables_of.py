@@ -258,8 +258,9 @@ def _remedy(failure: Failure) -> Iterator[str]:
 
 
 def odd_text(suspicion: Suspicion) -> str:
-    """Return what is odd, with the setting that has the threshold."""
-    return f"{suspicion.text} ({suspicion.setting}={suspicion.threshold:g})"
+    """Return what is odd, with the setting that has the threshold, and its source if that is not the run."""
+    source = {"run": "", "given": ", as given", "default": ", its default"}[suspicion.source]
+    return f"{suspicion.text} ({suspicion.setting}={suspicion.threshold:g}{source})"
 
 
 def tables_of_lag(found: SeenLag) -> Iterator[Table]:

@@ -22,6 +22,7 @@ from airflow_kstreams.batch.protocol.slice.slice import (
     FrozenPartition,
     FrozenTable,
     Slice,
+    Thresholds,
     partition_named,
 )
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
@@ -121,6 +122,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param purposes: node that counts, calls or parked records name -> what it does, and the user's line.
     :param attempts: the number of its attempts; 0 where it is not known.
     :param history: what happened to it; a detail.
+    :param thresholds: bounds beyond which looks call it odd; None where they are not known.
     """
 
     run_id: str
@@ -155,6 +157,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     advanced_to_ms: Moment | None = None
     attempts: int = 0
     history: RunHistory | None = None
+    thresholds: Thresholds | None = None
     purposes: dict[str, str] = {}
 
     @property
@@ -256,6 +259,7 @@ def summary_so_far(
         ),
         dag_id=plan.dag_id,
         autostop_at=plan.autostop_at,
+        thresholds=plan.thresholds,
         counts=counts,
         parked=parked_in_all(report.parked for report in reports),
         parked_due_ms=min((r.parked_due_ms for r in reports if r.parked_due_ms is not None), default=None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import re
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_kstreams import inspect
+from airflow_kstreams.batch.inspect.runs.suspicions import Bounds, untaken
 from airflow_kstreams.inspect.surroundings import examination
+from airflow_kstreams.inspect.tables_of import odd_text
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.command_line import json_error_of, json_of
@@ -28,7 +32,7 @@ def topology():
     builder.stream("orders").group_by_key().count(store="totals")
     return builder.build()
 """
-HOUR_SECONDS = 3_600
+HOUR_SECONDS, HOUR_MS = 3_600, 3_600_000
 
 
 @pytest.fixture
@@ -231,6 +235,32 @@ def test_list_is_a_sentence_when_nothing_has_run(
     monkeypatch.delenv("KSTREAMS_APPLICATION_ID", raising=False)
     assert everything().stdout == "No application has begun a run here.\n"
     assert json_of(everything("--json"), "status all")["applications"] == []
+
+
+def test_runs_are_judged_by_the_thresholds_that_they_began_with(
+    shop: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: kafka.clock.now_ms() / 1000 + 10 * HOUR_SECONDS)
+    own = {"suspicion.records.times": 30, "suspicion.quiet.times": 20}
+    dataclasses.replace(shop, settings={**shop.settings, **own}).run("r5")
+    feed(kafka, 2)
+    runs = json_of(look("runs", "--json"), "runs")["runs"]
+    assert [run["run_id"] for run in runs if run["suspicions"]] == ["r4"], "r5 read 2, where 20 are usual"
+    assert "Odd:" not in look("status").stdout
+    # A look may be given others, and says so.
+    given = look("runs", "--setting", "suspicion.records.times=4").stdout
+    assert "r5: 2 records in, far fewer than the 20 of" in given
+    assert given.count("(suspicion.records.times=4, as given)") == 2
+    own["suspicion.quiet.times"] = 2
+    dataclasses.replace(shop, settings={**shop.settings, **own}).run("r6")
+    feed(kafka, 2)
+    assert "is its DAG paused? (suspicion.quiet.times=2)" in words_of(look("status"))
+
+
+def test_default_is_named_where_the_runs_thresholds_are_not_known() -> None:
+    bounds = Bounds(settings=ApplicationSettings.parse("shop"), own=None)
+    (odd,) = untaken(2, [9 * HOUR_MS, 3 * HOUR_MS, 2 * HOUR_MS, HOUR_MS, 0], 40 * HOUR_MS, bounds)
+    assert odd_text(odd).endswith("(suspicion.quiet.times=3, its default)")
 
 
 @pytest.mark.usefixtures("shop")

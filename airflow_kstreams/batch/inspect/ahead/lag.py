@@ -14,7 +14,14 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
-from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, nothing_new, of_run, untaken
+from airflow_kstreams.batch.inspect.runs.suspicions import (
+    COMPARED,
+    Bounds,
+    Suspicion,
+    nothing_new,
+    of_run,
+    untaken,
+)
 from airflow_kstreams.batch.inspect.status import RunStatus, read_status
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total, sum_parked
@@ -109,7 +116,7 @@ def read_lag(
 ) -> SeenLag:
     """Read the lag of an application.
 
-    :param settings: settings of the application, which have the thresholds of suspicions.
+    :param settings: of the look, which may give other thresholds than the runs began with.
     :param partitions: number of partitions to show one by one.
     :raises ConfigError: the cluster has nothing of an application with this id.
     """
@@ -128,6 +135,9 @@ def lag_of(
     outside = [each for each in topics if not each.between]
     run = status.slice if status.state is RunState.RUNNING and status.continuous is None else None
     begun = [] if run is None else [run.plan.begun_ms]
+    own = None if run is None else run.plan.thresholds
+    if run is None and status.runs:
+        own = status.runs[-1].thresholds
     begun += [each.begun_ms for each in reversed(status.runs[-COMPARED - 1 :])]
     lag = sum(each.lag for each in outside)
     free = status.lease is None and status.continuous is None
@@ -143,7 +153,7 @@ def lag_of(
         topics=tuple(topics),
         partitions=tuple(waiting[:partitions]),
         more_partitions=max(0, len(waiting) - partitions),
-        suspicions=_odd(status, lag, begun, now_ms, settings) if free else (),
+        suspicions=_odd(status, lag, begun, now_ms, Bounds(settings=settings, own=own)) if free else (),
     )
 
 
@@ -151,7 +161,7 @@ def oddities(status: RunStatus, settings: ApplicationSettings, *, now_ms: int) -
     """Return what is odd about an application although it may be green: about its last run, and about what
     waits, or does not come.
 
-    :param settings: settings with the thresholds.
+    :param settings: of the look, which may give other thresholds than the runs began with.
     """
     runs = status.runs[::-1]
     waiting = lag_of(status, settings, now_ms=now_ms, partitions=0).suspicions
@@ -161,11 +171,11 @@ def oddities(status: RunStatus, settings: ApplicationSettings, *, now_ms: int) -
 
 
 def _odd(
-    status: RunStatus, lag: int, begun: Sequence[int], now_ms: int, settings: ApplicationSettings
+    status: RunStatus, lag: int, begun: Sequence[int], now_ms: int, bounds: Bounds
 ) -> tuple[Suspicion, ...]:
     if lag:
-        return untaken(lag, begun, now_ms, settings)
-    return nothing_new(now_ms, [run for run in reversed(status.runs) if not run.empty], settings)
+        return untaken(lag, begun, now_ms, bounds)
+    return nothing_new(now_ms, [run for run in reversed(status.runs) if not run.empty], bounds)
 
 
 def _partitions(status: RunStatus) -> Iterator[PartitionLag]:

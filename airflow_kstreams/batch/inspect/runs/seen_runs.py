@@ -153,7 +153,7 @@ def read_runs(
 ) -> SeenRuns:
     """Read a page of runs.
 
-    :param settings: settings of the application, which have the thresholds of suspicions.
+    :param settings: of the look, which may give other thresholds than the runs began with.
     :param count: largest number of runs.
     :param before: id of a finished run; the page begins behind it. None begins with the newest run.
     :raises ConfigError: there is no such application, or no such run.

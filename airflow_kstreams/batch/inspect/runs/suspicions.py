@@ -2,7 +2,8 @@
 
 Rule: a run is compared with the finished runs before it, at most the last ten of those that had records, and
 with none before there were three. Each suspicion gives its rule, its threshold and both figures. Thresholds
-are settings of the application (``suspicion.*``).
+are the settings ``suspicion.*`` that the run began with, unless the look is given others. What waits, or does
+not come, is judged by those of the last run.
 
 - nothing-new: nothing new has come for more than ``suspicion.quiet.times`` the longest time that has passed
   between two runs with records; of a run that was empty, and of an application for which nothing waits.
@@ -17,6 +18,7 @@ are settings of the application (``suspicion.*``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Literal
@@ -25,15 +27,17 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
+from airflow_kstreams.batch.protocol.slice.slice import Thresholds
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import duration_text
-from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
 
 #: Number of runs that a run is compared with, and the fewest that tell what is usual.
 COMPARED = 10
 _FEWEST = 3
 
 SuspicionRule = Literal["nothing-new", "fewer", "more", "share", "untaken"]
+ThresholdSource = Literal["run", "given", "default"]
 
 
 class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +49,8 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     :param usual: the figure of the runs before.
     :param setting: setting that has the threshold.
     :param threshold: value of that setting.
+    :param source: where the value comes from: the settings of the run, those given to the look, or the
+        default, where the run's are not known.
     """
 
     rule: SuspicionRule
@@ -53,6 +59,34 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     usual: float
     setting: str
     threshold: float
+    source: ThresholdSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The thresholds of a look, each with its source.
+
+    :param settings: those of the look; a value that differs from the default counts as given.
+    :param own: those that the run began with.
+    """
+
+    settings: ApplicationSettings
+    own: Thresholds | None
+
+    def of(self, setting: str) -> tuple[float, ThresholdSource]:
+        """Return a threshold and its source.
+
+        :param setting: name of the setting.
+        """
+        asked = getattr(self.settings, setting.replace(".", "_"))
+        if asked != SETTINGS[setting].default:
+            return asked, "given"
+        if self.own is None:
+            return asked, "default"
+        return getattr(self.own, setting.removeprefix("suspicion.").replace(".", "_")), "run"
+
+
+_QUIET, _RECORDS, _SHARE = "suspicion.quiet.times", "suspicion.records.times", "suspicion.lost.share"
 
 
 def of_run(
@@ -61,19 +95,19 @@ def of_run(
     """Return what is odd about a finished run.
 
     :param before: the finished runs before it, the last one first.
+    :param settings: of the look.
     """
     earlier = [each for each in before if not each.empty]
+    bounds = Bounds(settings=settings, own=run.thresholds)
     if run.empty:
-        return nothing_new(run.begun_ms, earlier, settings)
+        return nothing_new(run.begun_ms, earlier, bounds)
     known = [each for each in earlier if each.records_in is not None][:COMPARED]
     if len(known) < _FEWEST or run.records_in is None:
         return ()
-    return (*_other_number(run, known, settings), *_shares(run, known, settings))
+    return (*_other_number(run, known, bounds), *_shares(run, known, bounds))
 
 
-def untaken(
-    lag: int, begun: Sequence[int], now_ms: int, settings: ApplicationSettings
-) -> tuple[Suspicion, ...]:
+def untaken(lag: int, begun: Sequence[int], now_ms: int, bounds: Bounds) -> tuple[Suspicion, ...]:
     """Return the suspicion that no run will take the records that wait.
 
     :param lag: number of offsets that wait, while no driver works.
@@ -81,7 +115,7 @@ def untaken(
     """
     usual_ms = _longest_gap(begun[: COMPARED + 1])
     since_ms = now_ms - begun[0] if begun else 0
-    times = settings.suspicion_quiet_times
+    times, source = bounds.of(_QUIET)
     if not lag or usual_ms is None or since_ms <= times * usual_ms:
         return ()
     waiting = f"{counted(lag, 'offset')} wait{'s' if lag == 1 else ''}"
@@ -92,22 +126,21 @@ def untaken(
             f"{duration_text(usual_ms)}: is its DAG paused?",
             figure=since_ms / 1000,
             usual=usual_ms / 1000,
-            setting="suspicion.quiet.times",
+            setting=_QUIET,
             threshold=times,
+            source=source,
         ),
     )
 
 
-def nothing_new(
-    at_ms: int, earlier: Sequence[RunSummary], settings: ApplicationSettings
-) -> tuple[Suspicion, ...]:
+def nothing_new(at_ms: int, earlier: Sequence[RunSummary], bounds: Bounds) -> tuple[Suspicion, ...]:
     """Return the suspicion that nothing new comes any more.
 
     :param at_ms: time at which there was nothing new, epoch milliseconds.
     :param earlier: the finished runs before it that had records, the last one first.
     """
     begun = [run.begun_ms for run in earlier[: COMPARED + 1]]
-    usual_ms, times = _longest_gap(begun), settings.suspicion_quiet_times
+    usual_ms, (times, source) = _longest_gap(begun), bounds.of(_QUIET)
     if usual_ms is None or at_ms - begun[0] <= times * usual_ms:
         return ()
     return (
@@ -117,17 +150,16 @@ def nothing_new(
             f"{duration_text(usual_ms)}",
             figure=(at_ms - begun[0]) / 1000,
             usual=usual_ms / 1000,
-            setting="suspicion.quiet.times",
+            setting=_QUIET,
             threshold=times,
+            source=source,
         ),
     )
 
 
-def _other_number(
-    run: RunSummary, known: Sequence[RunSummary], settings: ApplicationSettings
-) -> Iterator[Suspicion]:
+def _other_number(run: RunSummary, known: Sequence[RunSummary], bounds: Bounds) -> Iterator[Suspicion]:
     found, usual = run.records_in or 0, median(each.records_in or 0 for each in known)
-    times = settings.suspicion_records_times
+    times, source = bounds.of(_RECORDS)
     rule: SuspicionRule | None = None
     if found * times < usual:
         rule = "fewer"
@@ -140,8 +172,9 @@ def _other_number(
             f"last {counted(len(known), 'run')}",
             figure=found,
             usual=usual,
-            setting="suspicion.records.times",
+            setting=_RECORDS,
             threshold=times,
+            source=source,
         )
 
 
@@ -152,24 +185,24 @@ _LOST: dict[str, Callable[[RunSummary], int | None]] = {
 }
 
 
-def _shares(
-    run: RunSummary, known: Sequence[RunSummary], settings: ApplicationSettings
-) -> Iterator[Suspicion]:
+def _shares(run: RunSummary, known: Sequence[RunSummary], bounds: Bounds) -> Iterator[Suspicion]:
+    largest, source = bounds.of(_SHARE)
     for what, count in _LOST.items():
         share = _share(run, count)
         earlier = [each for each in (_share(one, count) for one in known) if each is not None]
         if share is None or len(earlier) < _FEWEST:
             continue
         usual = median(earlier)
-        if share > settings.suspicion_lost_share and share > 2 * usual:
+        if share > largest and share > 2 * usual:
             yield Suspicion(
                 rule="share",
                 text=f"{share:.1%} of the records were {what}, {usual:.1%} in the middle one of the last "
                 f"{counted(len(earlier), 'run')}",
                 figure=share,
                 usual=usual,
-                setting="suspicion.lost.share",
-                threshold=settings.suspicion_lost_share,
+                setting=_SHARE,
+                threshold=largest,
+                source=source,
             )
 
 

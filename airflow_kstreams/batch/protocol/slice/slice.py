@@ -147,6 +147,19 @@ class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(self.records.values())
 
 
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The bounds beyond which looks call a run odd: the settings ``suspicion.*`` that it began with.
+
+    :param quiet_times: ``suspicion.quiet.times``.
+    :param records_times: ``suspicion.records.times``.
+    :param lost_share: ``suspicion.lost.share``.
+    """
+
+    quiet_times: float
+    records_times: float
+    lost_share: float
+
+
 class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The ledger's id and end when a run began.
 
@@ -197,6 +210,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param behind_cut: number of records behind the cut that are dated before it; None where no cut was made.
     :param end_of_run: the moment to which the end of the run brings stream time; None without one.
     :param begin_steps: times of the steps of begin.
+    :param thresholds: bounds beyond which looks call the run odd; None where they are not known.
     """
 
     topology: TopologyPlan
@@ -225,6 +239,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     behind_cut: BehindCut | None = None
     end_of_run: EndOfRun | None = None
     begin_steps: tuple[StepTimes, ...] = ()
+    thresholds: Thresholds | None = None
 
     def __post_init__(self) -> None:
         refuse_too_many(self.partitions.values())

@@ -40,7 +40,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
-from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, transactional_ids
+from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, Thresholds, transactional_ids
 from airflow_kstreams.batch.protocol.step_times import StepTimes
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.intervals import repeated_effects
@@ -275,6 +275,11 @@ def run_plan(
         global_tables=_frozen_tables(session.admin, request.plan),
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,
+        thresholds=Thresholds(
+            quiet_times=session.settings.suspicion_quiet_times,
+            records_times=session.settings.suspicion_records_times,
+            lost_share=session.settings.suspicion_lost_share,
+        ),
         ledger=ledger_seen(ground.facts.ledger),
     )
 
