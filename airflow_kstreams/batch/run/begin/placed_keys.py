@@ -9,7 +9,8 @@ Rule: what meets in a store is compared by the keys that lie first in each parti
 put a key is known, and so it is of a topic, or a changelog, all of whose keys lie there and hardly would by
 chance. Of any other only the keys that are seen on both sides say something. More than a quarter of them
 elsewhere is refused: a few may have been placed by hand. Of keys in JSON, the engine's bytes decide: what
-another program wrote with blanks lies by its own, and one topic with both forms has a key in two partitions.
+another program wrote with blanks lies by its own, and one topic with both forms, or with fields in two
+orders, has a key in two partitions.
 
 It is looked at where it matters first: when state begins, where something is new in a topic of which little
 was read, and when state is to go on with topics that did not feed it. What ``initial.partitions`` names is
@@ -18,6 +19,7 @@ not looked into. Topics that have grown, and a partition grouper of the user's, 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -80,7 +82,7 @@ class _Placed:
         first: dict[bytes, KeySeen] = {}
         found: dict[bytes, KeySeen] = {}
         for key in self.seen:
-            if first.setdefault(key.key, key) is not key:
+            if first.setdefault(key.key, key).at != key.at:
                 found[key.key] = key
         pairs = [(first[key], other) for key, other in found.items()]
         return pairs if len(pairs) * _ASTRAY > len(first) else []
@@ -186,7 +188,10 @@ def _seen(look: KeyLook, looked: Sequence[_Meeting], known: Container[str]) -> d
     spans = {**look.reaching_back([*some]), **look.whole([*all_of])}
     found: dict[str, list[KeySeen]] = {}
     for key in seen_keys(look.session, spans, placings):
-        found.setdefault(key.at.topic, []).append(key)
+        is_json = placings[key.at.topic] is _rewritten
+        found.setdefault(key.at.topic, []).append(
+            dataclasses.replace(key, key=_in_one_form(key.key)) if is_json else key
+        )
     return {topic: tuple(keys) for topic, keys in found.items()}
 
 
@@ -248,13 +253,21 @@ def _rewritten(key: bytes) -> bytes:
         return key
 
 
+def _in_one_form(key: bytes) -> bytes:
+    """Return a key in JSON with its fields in one order: those of equal keys may be written in any."""
+    try:
+        return msgspec.json.encode(_decode(key), order="sorted")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return key
+
+
 def _refuse_two_forms(plan: TopologyPlan, topic: _Placed) -> None:
     """:raises TopologyError: equal keys of one topic do not meet, because their bytes differ."""
     for one, other in topic.twice[:1]:
         raise TopologyError(
             f"application {plan.application_id!r} keeps state by the keys of {topic.topic}, and that of "
-            f"{one} is that of {other}, too: producers that write JSON with blanks and without, or place "
-            "keys in different ways, part what is equal",
+            f"{one} is that of {other}, too: producers that write JSON with blanks and without, or its "
+            "fields in different orders, part what is equal",
             fix=f"read {topic.topic} through repartition({topic.count}), a table by "
             f"builder.stream(topic).repartition({topic.count}).to_table(); if keys are to lie as they do, "
             f"initial.partitions={topic.topic}={topic.count} lets them",
