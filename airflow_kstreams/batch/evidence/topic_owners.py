@@ -187,28 +187,32 @@ def refuse_foreign(
 
 
 def refuse_output_of_another(
-    neighbours: Neighbours, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    neighbours: Neighbours,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    dead_letter_topic: str,
 ) -> None:
-    """Refuse to write results into what another application keeps for itself: its metadata topic, its ledger
+    """Refuse to write into what another application keeps for itself: its metadata topic, its ledger
     and its internal topics.
 
     :param found: the broker's description of each topic that exists.
-    :raises TopologyError: an output is such a topic.
+    :param dead_letter_topic: the topic that takes dead letters; empty if none does.
+    :raises TopologyError: an output, or the dead-letter topic, is such a topic.
     """
     app = plan.application_id
     outputs = sorted({*plan.outputs} & found.keys())
     internal = {topic: found[topic].topic_id for topic in outputs if topic.endswith(INTERNAL_ENDINGS)}
     owners = neighbours.owners(app, internal) if internal else {}
-    for topic in outputs:
+    for topic in (*outputs, dead_letter_topic):
         other = next((topic.removesuffix(end) for end in PROTOCOL_ENDINGS if topic.endswith(end)), app)
         if other != app and not neighbours.ledger_of(other).unwritten:
             owners[topic] = other
     if owners:
         topic, owner = min(owners.items())
         raise TopologyError(
-            f"application {app!r} would write results into topic {topic}, which application {owner!r} keeps "
-            "for itself: its runs would be refused, or go wrong",
-            fix="give send_to, or through, the name of a topic of your own",
+            f"application {app!r} would write into topic {topic}, which application {owner!r} keeps for "
+            "itself: its runs would be refused, or go wrong",
+            fix="give send_to, through, or errors.dead.letter.queue.topic.name a topic of your own",
         )
 
 

@@ -243,8 +243,8 @@ def _replaced_outputs(session: CoordinatorSession, plan: RunPlan) -> tuple[str, 
     found = session.admin.describe_topics(plan.output_ids)
     return tuple(
         f"output topic {topic} was deleted{', and made anew,' if topic in found else ''} since the run "
-        "began: results that the run had written there are gone; they are written again if the run's input "
-        "is processed again (docs/reset.md)"
+        "began: results that it had written there by then are gone; they are written again if the run's "
+        "input is processed again (docs/reset.md)"
         for topic, id_ in sorted(plan.output_ids.items())
         if topic not in found or found[topic].topic_id != id_
     )

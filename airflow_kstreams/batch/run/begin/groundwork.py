@@ -63,6 +63,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicDescription, TopicPartition
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.record_queue import LastRecord
+from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 log = package_log(__name__)
 
@@ -130,7 +131,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         records are left in topics that the topology does not read any more.
     :raises DataLossError: topics or partitions that runs have read are gone, or state is.
     """
-    plan, ledger = request.plan, facts.ledger
+    plan, ledger, settings = request.plan, facts.ledger, session.settings
     prior = recall(plan, facts)
     parking = parking_partitions(ledger.assignment, plan.application_id)
     known = known_topics(facts)
@@ -143,7 +144,8 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         _refuse_vanished(session, request, prior, found)
         with session.reading:
             refuse_foreign(session.neighbours, plan, found, known)
-            refuse_output_of_another(session.neighbours, plan, found)
+            letters = settings.dead_letter_topic if has_dead_letters(plan, settings) else ""
+            refuse_output_of_another(session.neighbours, plan, found, letters)
         refuse_losses(find_lost_state(plan, ledger, found), request)
 
     def refuse_groups(grouped: Mapping[int, GroupedPartitions], bound: Bound) -> None:

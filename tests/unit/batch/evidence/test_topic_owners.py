@@ -258,10 +258,17 @@ def test_results_are_not_written_into_topics_that_another_application_keeps_for_
     publish(kafka, "eu", "a")
     orders.run("o1")
     error = refused(copying(topic))
-    assert f"would write results into topic {topic}, which application 'orders' keeps" in error.cause
+    assert f"would write into topic {topic}, which application 'orders' keeps for itself" in error.cause
+    assert "give send_to, through, or errors.dead.letter.queue.topic.name a topic of your own" in error.fix
     publish(kafka, "all", "a")
     orders.run("o2")
     assert counts(kafka, "all-out") == [1, 2]
+    with_letters = copying("eu-out")
+    with_letters.settings = {
+        "processing.exception.handler": "dead-letter",
+        "errors.dead.letter.queue.topic.name": "orders-runs",
+    }
+    assert "would write into topic orders-runs" in refused(with_letters).cause
     copying("eu-out").run("c1")
     assert kafka.values("eu-out") == [b"a"]
 
