@@ -14,6 +14,7 @@ from airflow_kstreams import inspect
 from airflow_kstreams.batch.inspect.runs.suspicions import Bounds, untaken
 from airflow_kstreams.inspect.surroundings import examination
 from airflow_kstreams.inspect.tables_of import odd_text
+from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
@@ -161,6 +162,27 @@ def test_page_of_a_run_loads_nothing_and_holds_no_markup_of_others(shop: Applica
 )
 def test_options_that_do_not_go_together_are_refused(shop: Application, options: tuple[str, ...]) -> None:
     assert look("runs", *options).exit_code == 2
+
+
+@pytest.mark.parametrize(("command", "columns"), [("lag", 80), ("runs", 100), ("status", 80)])
+def test_names_are_printed_whole(
+    kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch, command: str, columns: int
+) -> None:
+    topic, run_id = (
+        "orders-of-all-shops-of-the-northern-region-and-of-2026",
+        f"scheduled__{'2026-01-01T' * 4}",
+    )
+    kafka.create_topic(topic)
+    kafka.append(topic, b"v", b"k", timestamp_ms=kafka.clock.now_ms())
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream(topic).group_by_key().count(store="totals")
+    Application(on=kafka, clock=kafka.clock, application_id="shop", topology=builder.build()).run(run_id)
+    kafka.append(topic, b"v", b"k", timestamp_ms=kafka.clock.now_ms())
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = look(command).stdout
+    for name in {"lag": [topic], "runs": [run_id], "status": [topic, run_id]}[command]:
+        assert name in shown.split()
+    assert max(map(len, shown.splitlines())) <= columns
 
 
 def test_run_that_does_not_exist_is_an_error(shop: Application) -> None:

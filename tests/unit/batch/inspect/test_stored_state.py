@@ -540,6 +540,7 @@ def test_progress_says_how_many_offsets_are_read() -> None:
     assert done >= len(KEYS)
 
 
+@pytest.mark.promise("inspect-bounded")
 @pytest.mark.remedy("stored_state.StoredState._refuse_to_read_on")
 def test_reading_ends_when_its_time_is_over_and_goes_on_with_more_of_it() -> None:
     app = application(table(), partitions=2)
