@@ -176,6 +176,7 @@ def _python(script: Path, start: str) -> str:
     return str(script)
 
 
+@pytest.mark.timeout(900)  # some thirty starts of Airflow tasks, a third of them with Spark
 def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
     words: WordTotals,
     run_dag: Callable[..., Any],
