@@ -247,7 +247,8 @@ class AdminPort(Protocol):
         ...
 
     def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
-        """Change settings of a topic, by Kafka's names; its others stay.
+        """Change settings of a topic, by Kafka's names; its others stay. What asks for them sees the change a
+        moment later.
 
         :raises KafkaClientError: there is no such topic, or the broker refuses a setting.
         """

@@ -93,7 +93,7 @@ def test_a_look_names_what_unpacks_to_more_than_it_may_take_and_reads_the_rest(
         sizes(cluster(bootstrap))
     error = refused.value
     assert error.cause.startswith(("in-0@0: ", "in-0@1: ")), "the client fetches ahead"
-    assert f"the {64 * 2**20} bytes that a look may take" in error.cause
+    assert f"the {64 * 2**20:,} bytes that a look may take" in error.cause
     assert "no retry helps" in error.fix
     assert not error.is_retriable
     assert psutil.Process().memory_info().rss - before < LARGE / 2, "unpacked elsewhere"
