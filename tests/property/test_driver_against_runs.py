@@ -138,5 +138,6 @@ def _read(driver: TopologyTestDriver, topic: str) -> dict[int, Written]:
 
 
 def _headers(headers: Headers) -> Headers:
-    """Return headers without the one that names an id of a topic, which the driver has not."""
-    return [header for header in headers if header[0] != "__streams.errors.first.place"]
+    """Return headers without those that name the id of a topic, which the driver has not."""
+    ids = ("__streams.errors.first.place", "__streams.errors.topic.id")
+    return [header for header in headers if header[0] not in ids]

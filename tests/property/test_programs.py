@@ -80,7 +80,7 @@ def _as_letters(found: dict[str, Written]) -> dict[str, Written]:
     """Return what topics got, dead letters in any order: tasks run one after the other in runs only. Left out
     are the calls that led to an error, offsets, of which transactions take some, and ids of topics.
     """
-    varying = {f"__streams.errors.{name}" for name in ("stacktrace", "offset", "first.place")}
+    varying = {f"__streams.errors.{name}" for name in ("stacktrace", "offset", "first.place", "topic.id")}
     letters = [
         (key, value, timestamp_ms, [header for header in headers if header[0] not in varying])
         for key, value, timestamp_ms, headers in found.get(DEAD_LETTERS, ())

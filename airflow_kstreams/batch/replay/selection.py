@@ -210,8 +210,8 @@ class Letter(NamedTuple):
         origin, record = self.origin, self.record
         if origin is None or origin.offset < 0:
             return ""
-        # The first place has the topic's id.
-        place = f"{origin} {origin.first_place} {record.timestamp()[1]}"
+        # The first place does not tell a record that came back from one that lay in the same place before.
+        place = f"{origin} {origin.topic_id} {record.timestamp()[1]}"
         return content_id(place, record.key(), record.value())
 
     @property

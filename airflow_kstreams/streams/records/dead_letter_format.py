@@ -36,6 +36,7 @@ Produce = Callable[..., None]
 _PREFIX = "__streams.errors."
 _LEFT_OUT = "left.out"
 _FIRST_PLACE = "first.place"
+_TOPIC_ID = "topic.id"
 _FED_BY = "fed.by"
 _PURPOSE = "purpose"
 #: Longest stack trace, and longest other text, that travels in a header, in bytes.
@@ -56,6 +57,17 @@ class DeadLetter(NamedTuple):
     value: bytes | None
     headers: Headers
     left_out: str
+
+
+class ConsumedAt(NamedTuple):
+    """What the topic's id tells of the place where a record was consumed.
+
+    :param first_place: the place at which it was consumed first; empty if that is not known.
+    :param topic_id: id of the topic where it was consumed now; empty if that is not known.
+    """
+
+    first_place: str = ""
+    topic_id: str = ""
 
 
 class DeadLetters:
@@ -101,9 +113,12 @@ class DeadLetters:
         """
         limit = self._limit_bytes
         refused = record_refused(self.topic, -1, f"no dead letter fits into max.message.bytes = {limit:,}")
-        place = "" if record is None else first_place(record, self._topic_ids)
-        fed_by = () if record is None else self._fed_by.get(record.topic(), ())
-        for letter in letters_of(record, error, node, place, fed_by, purpose):
+        at, fed_by = ConsumedAt(), tuple[str, ...]()
+        if record is not None:
+            topic = record.topic()
+            at = ConsumedAt(first_place(record, self._topic_ids), self._topic_ids.get(topic, ""))
+            fed_by = self._fed_by.get(topic, ())
+        for letter in letters_of(record, error, node, at, fed_by, purpose):
             if record_bytes(letter.key, letter.value, letter.headers) > limit:
                 continue
             try:
@@ -119,18 +134,18 @@ def letters_of(
     record: Record | None,
     error: Exception,
     node: str,
-    place: str,
+    at: ConsumedAt,
     fed_by: tuple[str, ...] = (),
     purpose: str = "",
 ) -> Iterator[DeadLetter]:
     """Yield the letter of a record, and then letters that leave out more and more.
 
     :param record: the consumed record; None when the error came at a commit point or from a timer.
-    :param place: the place at which the record was consumed first.
+    :param at: where the record was consumed.
     :param fed_by: the topics that the records of its topic are made of, if that is a repartition topic.
     :param purpose: what the node does, and the user's line; empty if it is not known.
     """
-    facts = _facts(record, error, node, place)
+    facts = _facts(record, error, node, at)
     if purpose:
         facts.append((f"{_PREFIX}{_PURPOSE}", _start(purpose)))
     if fed_by:
@@ -157,17 +172,17 @@ def _without_texts(facts: Headers) -> Headers:
     return [(name, b"... (cut)" if name in texts else value) for name, value in facts]
 
 
-def dead_letter_headers(record: Record | None, error: Exception, node: str, place: str) -> Headers:
+def dead_letter_headers(record: Record | None, error: Exception, node: str, at: ConsumedAt) -> Headers:
     """Return a dead letter's headers: the record's own, then those that describe the error as UTF-8 text.
 
     :param record: the consumed record; None when the error came at a commit point or from a timer.
-    :param place: the place at which the record was consumed first.
+    :param at: where the record was consumed.
     """
     own = [] if record is None else record.headers() or []
-    return [*own, *_facts(record, error, node, place)]
+    return [*own, *_facts(record, error, node, at)]
 
 
-def _facts(record: Record | None, error: Exception, node: str, place: str) -> Headers:
+def _facts(record: Record | None, error: Exception, node: str, at: ConsumedAt) -> Headers:
     facts = {
         "exception": _start(f"{type(error).__module__}.{type(error).__qualname__}"),
         "message": _start(text_of(error)),
@@ -176,7 +191,8 @@ def _facts(record: Record | None, error: Exception, node: str, place: str) -> He
         "partition": b"-1" if record is None else b"%d" % record.partition(),
         "offset": b"-1" if record is None else b"%d" % record.offset(),
         "node": _start(node),
-        _FIRST_PLACE: place.encode(),
+        _FIRST_PLACE: at.first_place.encode(),
+        _TOPIC_ID: at.topic_id.encode(),
     }
     return [(f"{_PREFIX}{name}", text) for name, text in facts.items()]
 
@@ -231,6 +247,7 @@ class DeadLetterOrigin(NamedTuple):
         it.
     :param fed_by: the topics that the records of its topic were made of, if that is a repartition topic;
         empty if the letter does not hold them.
+    :param topic_id: id that the topic had; empty if the letter does not hold it.
     """
 
     topic: str
@@ -240,6 +257,7 @@ class DeadLetterOrigin(NamedTuple):
     left_out: str = ""
     first_place: str = ""
     fed_by: tuple[str, ...] = ()
+    topic_id: str = ""
 
     def headers_of(self, key: bytes | None, value: bytes | None) -> Headers | None:
         """Return the headers with which the record comes back; None for none."""
@@ -284,6 +302,7 @@ def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
         facts.get(_LEFT_OUT, ""),
         facts.get(_FIRST_PLACE, ""),
         tuple(filter(None, facts.get(_FED_BY, "").split("\n"))),
+        facts.get(_TOPIC_ID, ""),
     )
 
 

@@ -10,7 +10,7 @@ from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.streams.ports import ClusterPort, Headers, TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers
+from airflow_kstreams.streams.records.dead_letter_format import ConsumedAt, dead_letter_headers
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
@@ -44,19 +44,19 @@ class Scene:
         error: Exception | None = None,
         node: str = "node",
         into: int = 0,
-        place: str = "",
+        topic_id: str = "",
     ) -> int:
         """A record that was consumed from a topic becomes a dead letter; return the letter's offset.
 
         :param into: partition of the dead-letter topic.
-        :param place: where the record was consumed first, as the letter says.
+        :param topic_id: id of the topic where the record was consumed.
         """
         own = OWN if headers is None else headers
         self.kafka.append(
             "consumed", value.encode(), b"key", partition=partition, timestamp_ms=1_000, headers=own
         )
         record: Any = next(r for r in self.kafka.records("consumed") if r.value() == value.encode())
-        why = dead_letter_headers(record, error or ValueError(value), node, place)
+        why = dead_letter_headers(record, error or ValueError(value), node, ConsumedAt(topic_id=topic_id))
         moved = [
             (name, topic.encode() if name.endswith(".topic") else text) for name, text in why[len(own) :]
         ]
@@ -67,7 +67,7 @@ class Scene:
     def timers_letter(self, node: str = "node") -> int:
         """A timer becomes a dead letter; return its offset."""
         return self.kafka.append(
-            DEAD, None, None, headers=dead_letter_headers(None, ValueError("x"), node, "")
+            DEAD, None, None, headers=dead_letter_headers(None, ValueError("x"), node, ConsumedAt())
         )
 
     def replay(

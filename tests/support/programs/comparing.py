@@ -43,7 +43,7 @@ DEAD_LETTERS = "dead-letters"
 #: this engine says where a record was first and what its repartition topic is made of.
 OF_ITS_OWN = {
     f"__streams.errors.{name}"
-    for name in ("exception", "stacktrace", "node", "purpose", "first.place", "fed.by")
+    for name in ("exception", "stacktrace", "node", "purpose", "first.place", "topic.id", "fed.by")
 }
 _MATCHED = {topic for topics in PATTERNS.values() for topic in topics}
 

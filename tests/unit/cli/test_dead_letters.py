@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers, letters_of
+from airflow_kstreams.streams.records.dead_letter_format import ConsumedAt, dead_letter_headers, letters_of
 from airflow_kstreams.streams.windows import TumblingWindow
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.command_line import fitting, json_of
@@ -53,12 +53,16 @@ def airlines(kafka: InMemoryKafka) -> InMemoryKafka:
             "flights", value, airline.encode(), timestamp_ms=number * 1_000, headers=[("own", b"\xff")]
         )
         record: Any = kafka.records("flights")[-1]
-        headers = dead_letter_headers(record, error, "join" if number else "parse", "")
+        headers = dead_letter_headers(record, error, "join" if number else "parse", ConsumedAt())
         kafka.append(DEAD, value, airline.encode(), timestamp_ms=number * 1_000, headers=headers)
     kafka.append(
-        DEAD, None, None, timestamp_ms=7, headers=dead_letter_headers(None, KeyError("t"), "timer", "")
+        DEAD,
+        None,
+        None,
+        timestamp_ms=7,
+        headers=dead_letter_headers(None, KeyError("t"), "timer", ConsumedAt()),
     )
-    smaller = list(letters_of(record, ValueError("large"), "join", ""))[1]
+    smaller = list(letters_of(record, ValueError("large"), "join", ConsumedAt()))[1]
     kafka.append(DEAD, smaller.value, smaller.key, timestamp_ms=9_000, headers=smaller.headers)
     return kafka
 

@@ -9,7 +9,7 @@ import pytest
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, Topology, serdes
 from airflow_kstreams.streams.ports import Headers, TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers
+from airflow_kstreams.streams.records.dead_letter_format import ConsumedAt, dead_letter_headers
 from tests.support.crash import Crash
 from tests.support.kafka.dead_letter_scene import DEAD, Scene
 from tests.support.kafka.interception import CrashingAt
@@ -76,7 +76,7 @@ def test_record_comes_back_from_each_topic_that_had_it_at_one_place_when_the_top
     scene: Scene,
 ) -> None:
     for topic_id in ("before", "after-a-reset"):
-        scene.letter("a", place=f"in-2@0/{topic_id}")
+        scene.letter("a", topic_id=topic_id)
         assert scene.replay(topic_id).records == 1
     assert scene.values_back() == ["a", "a"]
 
@@ -148,7 +148,7 @@ def test_interrupted_replay_brings_back_what_its_selection_left_in_other_letters
 def test_letters_that_hold_less_than_their_records_bring_none_back_and_hide_none(scene: Scene) -> None:
     scene.kafka.append("consumed", b"a", b"key", partition=2, timestamp_ms=1_000)
     (record,) = scene.kafka.records("consumed")
-    facts = dead_letter_headers(record, ValueError("x"), "node", "")
+    facts = dead_letter_headers(record, ValueError("x"), "node", ConsumedAt())
     less = [*facts, ("__streams.errors.left.out", b"the value")]
     scene.kafka.append(DEAD, None, b"key", timestamp_ms=1_000, headers=less)
     scene.kafka.append(DEAD, b"a", b"key", timestamp_ms=1_000, headers=facts)

@@ -10,7 +10,12 @@ import pytest
 
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, RunBusyError, TaskFencedError
 from airflow_kstreams.streams.ports import Headers, TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers, letters_of, origin_of
+from airflow_kstreams.streams.records.dead_letter_format import (
+    ConsumedAt,
+    dead_letter_headers,
+    letters_of,
+    origin_of,
+)
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash
 from tests.support.kafka.dead_letter_scene import DEAD, OWN, SETTINGS, Scene
@@ -68,7 +73,7 @@ def test_letter_has_no_origin_when_nothing_was_consumed(headers: Headers | None)
 
 
 def test_letters_of_timers_are_counted_and_stay(scene: Scene) -> None:
-    why = dead_letter_headers(None, ValueError("x"), "node", "")
+    why = dead_letter_headers(None, ValueError("x"), "node", ConsumedAt())
     scene.kafka.append(DEAD, None, None, headers=why)
     scene.letter("a")
 
@@ -84,7 +89,7 @@ def test_letters_without_their_records_stay_and_the_log_says_where_the_records_a
     scene.letter("a")
     scene.kafka.append("consumed", b"whole", b"key", partition=1, timestamp_ms=1_000)
     record: Any = next(r for r in scene.kafka.records("consumed") if r.value() == b"whole")
-    smaller = list(letters_of(record, ValueError("x"), "node", ""))[1]
+    smaller = list(letters_of(record, ValueError("x"), "node", ConsumedAt()))[1]
     assert smaller.value is None
     scene.kafka.append(DEAD, smaller.value, smaller.key, timestamp_ms=1_000, headers=smaller.headers)
 

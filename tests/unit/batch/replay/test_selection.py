@@ -8,7 +8,7 @@ import pytest
 
 from airflow_kstreams.batch.replay.selection import Letter, Selection
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers
+from airflow_kstreams.streams.records.dead_letter_format import ConsumedAt, dead_letter_headers
 from airflow_kstreams.testing import InMemoryKafka
 
 pytestmark = pytest.mark.promise("unselected-letters-stay")
@@ -26,7 +26,7 @@ def letter(value: bytes | None = b"{}", key: bytes | None = b"k", node: str = "e
     kafka.append("in", b"before", partition=1)
     kafka.append("in", value, key, partition=1)
     record: Any = kafka.records("in")[1]
-    headers = dead_letter_headers(record, NotFoundError("no airline"), node, "")
+    headers = dead_letter_headers(record, NotFoundError("no airline"), node, ConsumedAt())
     kafka.append("dead", value, key, headers=[("own", b"1"), *headers])
     found: Any = kafka.records("dead")[0]
     return Letter.of(found)
