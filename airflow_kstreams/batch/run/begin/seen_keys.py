@@ -23,7 +23,6 @@ _RECORDS = 1_000
 #: Number of offsets of a partition that are looked at before those that a run may read.
 _BACK = 100
 
-
 #: Returns the bytes of a key that decide its partition, None if there are none.
 Placing = Callable[[bytes], bytes | None]
 
@@ -58,7 +57,8 @@ def first_partitions(topic: str, count: int, most: int = PARTITIONS) -> list[Top
 
 
 class KeyLook:
-    """The offsets between which one begin looks for keys. Each is asked for once, and only if it matters.
+    """Tells one begin from which offset to which it reads a partition to see its keys. It asks the broker for
+    an offset when that is needed first, and remembers the answer.
 
     :param session: session of the coordinator.
     :param ledger: ledger, which knows where earlier runs left the topics.
