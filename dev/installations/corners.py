@@ -62,12 +62,14 @@ class Corner:
 
 _EXAMPLES = "unit/test_examples.py::test_examples"
 _OF_MODULES = f"{_EXAMPLES}_show_what_they_say_when_they_stand_in_a_docstring[airflow_kstreams"
+_OF_LINKS = "unit/test_links.py::test_files_that_a_page_names_are_there"
 _OF_PAGES = f"{_EXAMPLES}_run_as_they_stand_when_they_stand_in_a_page"
 _NO_SHARED_STREAMS = {
     "unit/airflow/test_finished_runs.py": "FinishedRunsTrigger needs Airflow 3.3",
     "unit/airflow/test_provider_info.py": "imports FinishedRunsTrigger, which needs Airflow 3.3",
     f"{_OF_MODULES}.triggers.finished_run_watch": "FinishedRunsTrigger needs Airflow 3.3",
     f"{_OF_PAGES}[docs/reference/airflow.md]": "shows FinishedRunsTrigger, which needs Airflow 3.3",
+    f"{_OF_LINKS}[airflow.md0]": "names a DAG that needs Airflow 3.3, and is taken out for the demo",
 }
 
 #: Suites that import Airflow, and examples of the parts for it.
