@@ -106,29 +106,31 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
             return self._report(identity.run_id, begun)
 
     def _begin(self, work: ApplicationWork, cluster: KafkaCluster) -> BeginResult:
-        from airflow_kstreams.batch.run.begin.intervals import check_interval
-        from airflow_kstreams.batch.run.coordinator import Coordinator
-
         identity = work.identity
-        check_interval(work.settings, identity.run_id, identity.interval_ms)
         loader = work.loader(self.application, log=log, was_killed=self.was_killed)
-        plan = loader.plan(work.settings.application_id)
-        refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
-        coordinator = Coordinator(cluster, work.settings)
-        try:
-            return coordinator.begin(
-                identity.run_id,
-                plan,
-                # The run operator's tries start at 1: every try of capture comes before them.
-                order=(identity.clear_number, 0),
-                interval_ms=identity.interval_ms,
-                owner=identity.owner,
-                hold_lease=False,
-                groups=lambda counts: loader.groups(plan, counts),
-                dag_id=identity.dag_id,
-            )
-        finally:
-            coordinator.close()
+        # The file is loaded while this process imports the engine, and its client connects.
+        with loader.loading(work.settings.application_id) as loaded:
+            from airflow_kstreams.batch.run.begin.intervals import check_interval
+            from airflow_kstreams.batch.run.coordinator import Coordinator
+
+            check_interval(work.settings, identity.run_id, identity.interval_ms)
+            with closing(Coordinator(cluster, work.settings)) as coordinator:
+                coordinator.session.make_clients()
+                plan = loaded()
+                refuse_state_side_by_side(
+                    plan, identity, self.application_id, in_order=self.backfill_in_order
+                )
+                return coordinator.begin(
+                    identity.run_id,
+                    plan,
+                    # The run operator's tries start at 1: every try of capture comes before them.
+                    order=(identity.clear_number, 0),
+                    interval_ms=identity.interval_ms,
+                    owner=identity.owner,
+                    hold_lease=False,
+                    groups=lambda counts: loader.groups(plan, counts),
+                    dag_id=identity.dag_id,
+                )
 
     def _report(self, run_id: str, begun: BeginResult) -> RunResult:
         from airflow_kstreams.batch.run.finished_before import nothing_processed

@@ -113,6 +113,10 @@ class CoordinatorSession:
                 self._reader = self._cluster.reader(group_id=self.application_id)
             return self._reader
 
+    def make_clients(self) -> None:
+        """Make the clients that every begin needs: they connect while the caller does something else."""
+        _ = self.admin, self.reader
+
     @property
     def neighbours(self) -> Neighbours:
         """The other applications; use it under :attr:`reading`."""

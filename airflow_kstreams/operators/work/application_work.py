@@ -282,7 +282,19 @@ class ApplicationLoader:
         :raises TopologyError: loading took too long, or ended the process.
         :raises KilledError: the Airflow task was killed meanwhile.
         """
-        return decode_json(self._answer(PLAN_MARKER, application_id), TopologyPlan)
+        with self.loading(application_id) as plan:
+            return plan()
+
+    @contextmanager
+    def loading(self, application_id: str) -> Iterator[Callable[[], TopologyPlan]]:
+        """Load the file while the caller does something else. The block gets a function that returns the
+        plan, when it is there.
+
+        :param application_id: id of the application.
+        :raises KStreamsError: what :meth:`plan` raises; by that function.
+        """
+        with self._answering(PLAN_MARKER, application_id) as answer:
+            yield lambda: decode_json(answer(), TopologyPlan)
 
     def groups(self, plan: TopologyPlan, counts: Mapping[str, int]) -> dict[int, Groups]:
         """Ask the file's partition grouper for the groups of every subtopology.
@@ -293,8 +305,9 @@ class ApplicationLoader:
         :raises TopologyError: the file builds another topology by now, took too long, or ended the process.
         :raises KilledError: the Airflow task was killed meanwhile.
         """
-        answer = self._answer(GROUPS_MARKER, plan.application_id, msgspec.json.encode(counts).decode())
-        loaded = decode_json(answer, LoadedGroups)
+        asked = msgspec.json.encode(counts).decode()
+        with self._answering(GROUPS_MARKER, plan.application_id, asked) as answer:
+            loaded = decode_json(answer(), LoadedGroups)
         if loaded.topology_hash != plan.topology_hash:
             raise TopologyError(
                 f"application file {self.application!r} changed while the run began: it built topology "
@@ -303,11 +316,13 @@ class ApplicationLoader:
             )
         return {int(sub): groups for sub, groups in loaded.groups.items()}
 
-    def _answer(self, marker: str, *asked: str) -> str:
-        """Run the loader and return its answer."""
+    @contextmanager
+    def _answering(self, marker: str, *asked: str) -> Iterator[Callable[[], str]]:
+        """Run the loader; the block gets a function that waits for its answer."""
         arguments = [self.application, *asked]
         if self.settings is not None:
             arguments += ["--settings", json.dumps(self.settings.to_dict())]
+        deadline = time.monotonic() + self.timeout_seconds
         # As a context manager it closes the pipes, also when loading took too long.
         with subprocess.Popen(
             [sys.executable, "-m", _LOADER, *arguments, "--parent", str(os.getpid())],
@@ -318,9 +333,19 @@ class ApplicationLoader:
             start_new_session=True,
         ) as process:
             try:
-                out, err = self._output(process)
+                yield lambda: self._answer(process, marker, arguments, deadline)
             finally:
-                end_session(process.pid, grace_seconds=_GRACE_SECONDS)
+                if process.returncode is None:
+                    end_session(process.pid, grace_seconds=_GRACE_SECONDS)
+
+    def _answer(
+        self, process: subprocess.Popen[str], marker: str, arguments: Sequence[str], deadline: float
+    ) -> str:
+        """Wait for the loader's end, and return its answer."""
+        try:
+            out, err = self._output(process, deadline)
+        finally:
+            end_session(process.pid, grace_seconds=_GRACE_SECONDS)
         reported = _printed(err, self.log)
         if reported is not None:
             raise reported
@@ -333,9 +358,8 @@ class ApplicationLoader:
             )
         return answer.removeprefix(marker)
 
-    def _output(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+    def _output(self, process: subprocess.Popen[str], deadline: float) -> tuple[str, str]:
         """Wait for the loader's end, and return its stdout and stderr."""
-        deadline = time.monotonic() + self.timeout_seconds
         while True:
             if self.was_killed():
                 raise KilledError(

@@ -1,11 +1,14 @@
-"""Defines topologies: frozen, not executable, divided into subtopologies that run one after another."""
+"""Defines topologies: frozen, not executable, divided into subtopologies that run one after another.
+
+What draws them is imported when a picture is asked for: every run loads topologies, and few draw them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,10 +41,6 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
     PartitionGrouper,
     grouped,
 )
-from airflow_kstreams.streams.picture.chart import Chart, chart
-from airflow_kstreams.streams.picture.description import TopicName, describe
-from airflow_kstreams.streams.picture.mermaid import mermaid
-from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import (
     PROCESSOR,
     GivenWindows,
@@ -54,9 +53,13 @@ from airflow_kstreams.streams.settings import ApplicationSettings, check_applica
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
 from airflow_kstreams.streams.topology.entry_keys import entry_keys, json_keys, key_suffixes
 from airflow_kstreams.streams.topology.time_limits import description_of, stream_time_plans
+from airflow_kstreams.streams.windows import SlidingWindow, sliding_retention_ms
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.picture.chart import Chart
+    from airflow_kstreams.streams.picture.description import TopicName
 
 __all__ = ["Subtopology", "Topology"]
-from airflow_kstreams.streams.windows import SlidingWindow, sliding_retention_ms
 
 #: Fields that distinguish windows of a fold; grace does not.
 _WINDOW_SIZES = ("size_ms", "advance_ms", "gap_ms")
@@ -266,6 +269,8 @@ class Topology:
             Sink: out (topic: copies)
               <-- in
         """
+        from airflow_kstreams.streams.picture.description import describe
+
         return describe(self.subtopologies(), self._topic_name(application_id), purposes=purposes)
 
     def describe_stream_time(self, *, application_id: str | None = None) -> str:
@@ -297,6 +302,8 @@ class Topology:
         :raises ConfigError: as :meth:`describe`.
         :raises TopologyError: as :meth:`describe`.
         """
+        from airflow_kstreams.streams.picture.mermaid import mermaid
+
         return mermaid(self._chart(application_id))
 
     def to_svg(self, *, application_id: str | None = None) -> str:
@@ -306,6 +313,8 @@ class Topology:
         :raises ConfigError: as :meth:`describe`.
         :raises TopologyError: as :meth:`describe`.
         """
+        from airflow_kstreams.streams.picture.svg import to_svg
+
         return to_svg(self._chart(application_id))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
@@ -313,6 +322,8 @@ class Topology:
         return {"text/plain": self.describe(), "image/svg+xml": self.to_svg()}
 
     def _chart(self, application_id: str | None) -> Chart:
+        from airflow_kstreams.streams.picture.chart import chart
+
         internal = frozenset(topic.name for topic in self.internal_topics)
         return chart(self.ordered_subtopologies(), self._topic_name(application_id), internal)
 

@@ -17,8 +17,8 @@ from airflow_kstreams.operators.incremental_batch import (
     incremental_batch,
 )
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
-from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.streams.errors import ConfigError, RunError
+from tests.support.airflow.loaded_here import load_here
 from tests.support.kafka.reset_scene import APP, ResetScene
 
 pytestmark = pytest.mark.promise("assets-after-the-marker")
@@ -60,8 +60,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     made.kafka.send("a")
     monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: made.kafka.kafka)
     monkeypatch.setattr(KafkaHook, "client_config", lambda self: {})
-    # The real one loads the file in a process of its own, see test_loader.py.
-    monkeypatch.setattr(ApplicationLoader, "plan", lambda self, app: made.kafka.topology.plan(app))
+    load_here(monkeypatch, lambda self, app: made.kafka.topology.plan(app))
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
     return made
 

@@ -34,6 +34,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.airflow.loaded_here import load_here
 from tests.support.airflow.serialized_dags import DagSerialization
 from tests.support.airflow.task_log import said
 from tests.support.kafka.in_process import Application
@@ -264,8 +265,7 @@ def scene(
     def make(text: str) -> Scene:
         made = Scene(tmp_path, text)
         monkeypatch.setattr(KafkaHook, "cluster", lambda *_, **__: made.kafka)
-        # The real one loads the file in a process of its own, see test_loader.py.
-        monkeypatch.setattr(ApplicationLoader, "plan", _plan)
+        load_here(monkeypatch, _plan)
         monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", "kafka://in-memory:9092")
         return made
 

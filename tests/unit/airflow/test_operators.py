@@ -37,7 +37,6 @@ from airflow_kstreams.operators.incremental_batch import (
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
-from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.operators.work.run_settings import RunIdentity, batch_settings
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, RunError
@@ -45,6 +44,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.windows import TumblingWindow
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.airflow.loaded_here import load_here
 from tests.support.airflow.serialized_dags import DagSerialization
 from tests.support.airflow.task_log import said, unbroken
 from tests.support.kafka.reset_scene import APP, ResetScene, counting
@@ -699,7 +699,7 @@ def test_capture_says_that_an_unfinished_run_comes_first(
     scene = scenes.scene
     scene.send("a")
     scene.begin("given up")
-    monkeypatch.setattr(ApplicationLoader, "plan", lambda *_: scene.topology.plan(APP))
+    load_here(monkeypatch, lambda *_: scene.topology.plan(APP))
     capture = CaptureStopOffsetsOperator(task_id="capture", application="app.py", application_id=APP)
 
     result = scenes.execute(capture)
@@ -748,7 +748,7 @@ def finished(scenes: Scenes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     scene.send("a")
     scene.run("r")
     mended = ResetScene(topology=counting("counts-2"))
-    monkeypatch.setattr(ApplicationLoader, "plan", lambda self, app: mended.topology.plan(app))
+    load_here(monkeypatch, lambda self, app: mended.topology.plan(app))
     (tmp_path / "app.py").touch()
     return scenes
 

@@ -22,11 +22,11 @@ from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.incremental_batch import FinishRunOperator, incremental_batch
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.operators.work import run_settings
-from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, RecordsParkedError
 from airflow_kstreams.triggers import condition
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch
+from tests.support.airflow.loaded_here import load_here
 from tests.support.kafka.parking_scene import APP, DUE_MS, RETRY, ParkingScene, parking_scene
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def test_zero_can_be_demanded_of_every_task_that_finishes_a_run(
     scene: ParkingScene, monkeypatch: pytest.MonkeyPatch, made: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(run_settings, "backfill_id", lambda *_, **__: APP)
-    monkeypatch.setattr(ApplicationLoader, "plan", lambda _, app: scene.topology().plan(app))
+    load_here(monkeypatch, lambda _, app: scene.topology().plan(app))
     finish()
 
     assert made()["state"] == "completed_with_parked(2)"
