@@ -64,8 +64,10 @@ class KafkaCluster:
         """The bootstrap servers."""
         return self._client_config["bootstrap.servers"]
 
-    def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
-        """Make a reader."""
+    def reader(
+        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+    ) -> ReaderPort:
+        """Make a reader. One in a process of its own only reads to an end, and never follows."""
         if self._memory_bytes is not None:
             return ChildReader(
                 self._client_config,
@@ -75,7 +77,11 @@ class KafkaCluster:
                 memory_bytes=self._memory_bytes,
             )
         return BoundedReader(
-            self._client_config, group_id=group_id, isolation=isolation, request_time=self._time
+            self._client_config,
+            group_id=group_id,
+            isolation=isolation,
+            request_time=self._time,
+            follows=follows,
         )
 
     def writer(

@@ -34,13 +34,14 @@ from airflow_kstreams.streams.naming.permissions import Operation, Permission, R
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 64 MiB and more
-#: per partition; the fetch wait is short because a bounded read waits for its end once per partition; half of
-#: the first pause between connections passes before a new client is of use.
+#: per partition; the fetch wait is short because a bounded read waits for its end once per partition (10 ms
+#: where a reader follows a log); half of the first pause between connections passes before a new client is of
+#: use.
 _DEFAULTS: Mapping[str, str] = {
     "queued.max.messages.kbytes": "32768",
     "queued.min.messages": "100000",
     "fetch.message.max.bytes": "4194304",
-    "fetch.wait.max.ms": "10",
+    "fetch.wait.max.ms": "1",
     "fetch.queue.backoff.ms": "5",
     "fetch.error.backoff.ms": "100",
     "reconnect.backoff.ms": "20",
@@ -49,8 +50,9 @@ _DEFAULTS: Mapping[str, str] = {
 }
 #: The client's default.
 _RECEIVE_MAX_BYTES = "100000000"
+_FOLLOWING = {"fetch.wait.max.ms": "10"}
 #: The client warns of one that is not longer by a second than ``fetch.wait.max.ms``.
-_LEAST_SOCKET_TIMEOUT_MS = int(_DEFAULTS["fetch.wait.max.ms"]) + 1_000
+_LEAST_SOCKET_TIMEOUT_MS = int(_FOLLOWING["fetch.wait.max.ms"]) + 1_000
 _SERVED_AT_ONCE = 1
 #: The client's default; it refuses one below ``session.timeout.ms``. Neither means anything without a group.
 _MAX_POLL_INTERVAL_MS = 300_000
@@ -75,6 +77,7 @@ class BoundedReader:
     :param group_id: the group whose committed offsets it reads and writes.
     :param isolation: ``read_committed`` or ``read_uncommitted``.
     :param request_time: bound of every request, and of all requests and reads together, where it has one.
+    :param follows: whether it waits for records that nobody may have written yet.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class BoundedReader:
         group_id: str,
         isolation: Isolation,
         request_time: RequestTime,
+        follows: bool = False,
     ) -> None:
         self._bootstrap = bootstrap_of(client_config)
         self._config = client_config
@@ -103,6 +107,7 @@ class BoundedReader:
             Consumer,
             {
                 **_DEFAULTS,
+                **(_FOLLOWING if follows else {}),
                 "socket.timeout.ms": str(max(timeout_ms, _LEAST_SOCKET_TIMEOUT_MS)),
                 **with_callback(client_config),
                 "allow.auto.create.topics": "false",

@@ -289,7 +289,16 @@ class AdminPort(Protocol):
 class ClusterPort(Protocol):
     """Makes clients of one Kafka cluster."""
 
-    def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort: ...
+    def reader(
+        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+    ) -> ReaderPort:
+        """Make a reader.
+
+        :param follows: whether it waits for records that nobody may have written yet: it asks the broker less
+            often then, and learns later that a log ends.
+        """
+        ...
+
     def writer(
         self,
         *,

@@ -62,13 +62,16 @@ class FaultyCluster:
         self._cluster = cluster
         self._interceptor = interceptor
 
-    def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
+    def reader(
+        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+    ) -> ReaderPort:
         """Make a reader; the interceptor gets this call, too.
 
         :param group_id: the group whose committed offsets it reads and writes.
         :param isolation: ``read_committed`` or ``read_uncommitted``.
+        :param follows: whether it waits for records that nobody may have written yet.
         """
-        make = partial(self._cluster.reader, group_id=group_id, isolation=isolation)
+        make = partial(self._cluster.reader, group_id=group_id, isolation=isolation, follows=follows)
         made = self._interceptor.call("cluster.reader", self._cluster, make, (group_id, isolation))
         return cast("ReaderPort", FaultyReader(made, self._interceptor))
 

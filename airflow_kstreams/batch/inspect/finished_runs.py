@@ -160,7 +160,7 @@ class RunFollower:
             end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
             start = admin.start_offsets([self._partition])[self._partition]
         self._topic_id = described.topic_id
-        self._reader = self._cluster.reader(group_id=self._group)
+        self._reader = self._cluster.reader(group_id=self._group, follows=True)
         try:
             kept = self._reader.committed([self._partition]).get(self._partition)
             self.take(self._beginning(kept, start, end))

@@ -226,7 +226,8 @@ class TaskAttempt:
         outputs, state = self._writers()  # step 1
         fenced_ms = self._clock.now_ms()
         own_group = self._settings.application_id
-        reader = self._clients.enter_context(closing(self._cluster.reader(group_id=own_group)))
+        making = self._cluster.reader(group_id=own_group, follows=self._settings.continuous)
+        reader = self._clients.enter_context(closing(making))
         # Now that no older attempt can change what there is to do.
         slice_, share = self._share(reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)

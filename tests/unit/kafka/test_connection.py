@@ -299,3 +299,14 @@ def test_first_contact_has_a_bound_of_its_own() -> None:
     assert time.to_connect() == 5, "no more than what is left of the look"
     assert RequestTime("broker:9092", request_ms=4_000, connect_ms=8_000).to_connect() == 4
     assert RequestTime("broker:9092", request_ms=30_000).to_connect() == 30
+
+
+def test_only_a_reader_that_follows_a_log_lets_the_broker_wait(made: list[dict[str, Any]]) -> None:
+    cluster = KafkaCluster({"bootstrap.servers": "nowhere:9092"})
+    for follows in (False, True):
+        cluster.reader(group_id="app", follows=follows)
+    KafkaCluster({"bootstrap.servers": "nowhere:9092", "fetch.wait.max.ms": "70"}).reader(
+        group_id="app", follows=True
+    )
+
+    assert [config["fetch.wait.max.ms"] for config in made] == ["1", "10", "70"]

@@ -45,7 +45,9 @@ class Rehearsal:
         self._application_id = application_id
         self.created: dict[str, TopicSpec] = {}
 
-    def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
+    def reader(
+        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+    ) -> ReaderPort:
         """Make a reader that commits nothing."""
         return cast("ReaderPort", _RehearsedReader(self._cluster, group_id, isolation))
 

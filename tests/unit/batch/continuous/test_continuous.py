@@ -41,7 +41,7 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
 )
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -209,6 +209,26 @@ def test_records_are_processed_as_they_come_when_running_continuously(scene: Sce
         assert report.metrics.commit.count == report.commits
         assert report.metrics.lag is None, "there is no stop"
     assert sum(report.records_in for report in reports) == 2 * len(scene.sent)
+
+
+def test_what_waits_for_records_to_come_asks_the_broker_less_often(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow: list[bool] = []
+
+    class Kafka(InMemoryKafka):
+        def reader(self, *, follows: bool = False, **given: Any) -> ReaderPort:
+            follow.append(follows)
+            return super().reader(**given)
+
+    scene.kafka.__class__ = Kafka
+    scene.application.batch("b-1")
+    assert follow, "a batch reads, too"
+    assert not any(follow)
+    running = scene.application.run_continuously("c-1")
+    running.rounds()
+    running.stop()
+    assert follow.count(True) == 5, "four tasks, and what watches the lease"
 
 
 def test_offsets_are_at_the_end_when_everything_was_processed(scene: Scene) -> None:
