@@ -9,6 +9,10 @@ A fresh client connects to the address that it was given, and then to the broker
 Between these first connections librdkafka pauses for half of ``reconnect.backoff.ms``, 11 ms at least. Its
 own default of 100 ms would make every client 40 ms late, and a task makes several; so each is made with
 20 ms. The pause after a failed connection doubles from there up to ``reconnect.backoff.max.ms``.
+The first answer may still come over the connection to the given address, which the client gives up then. One
+that claims a transactional id before the next connection stands finds no broker, and looks again after 100 ms
+(librdkafka 2.16, one claim in three). So a client has connected when it has answered twice: the second answer
+comes over a connection that stays.
 
 ``send_offsets_to_transaction`` looks for the group's coordinator in the middle of the call, and its time
 limit does not hold for that part: with a connection lost at the wrong moment it blocks for ever (librdkafka
@@ -49,6 +53,7 @@ from airflow_kstreams.kafka.listener import look_at
 from airflow_kstreams.streams.errors import KafkaClientError
 
 _STEP_SECONDS = 0.5
+_ANSWERS = 2
 #: Time that a call may take beyond the client's own limit.
 _OVERDUE_SECONDS = 2.0
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
@@ -81,7 +86,7 @@ def await_connection(
     looked = False
     while True:
         step = min(_STEP_SECONDS, max(deadline - time.monotonic(), 0.001))
-        answered = guarded("connecting", bootstrap, _ask, client, step)
+        answered = all(guarded("connecting", bootstrap, _ask, client, step) for _ in range(_ANSWERS))
         polled = guarded("connecting", bootstrap, client.poll, 0)
         if isinstance(polled, Message):
             events.note_group_error(polled)

@@ -16,7 +16,8 @@ from airflow_kstreams.kafka import reader as reader_module
 from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.client_errors import CallOverdueError
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.kafka.connection import BoundedCaller, RequestTime
+from airflow_kstreams.kafka.connection import BoundedCaller, RequestTime, await_connection
+from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import BoundedReader
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -310,3 +311,19 @@ def test_only_a_reader_that_follows_a_log_lets_the_broker_wait(made: list[dict[s
     )
 
     assert [config["fetch.wait.max.ms"] for config in made] == ["1", "10", "70"]
+
+
+def test_client_has_connected_when_it_has_answered_twice() -> None:
+    asked: list[str | None] = []
+
+    class Answering:
+        def list_topics(self, topic: str | None = None, timeout: float = -1) -> None:
+            asked.append(topic)
+
+        def poll(self, timeout: float = -1) -> None:
+            return None
+
+    config = {"bootstrap.servers": "broker:9092"}
+    await_connection(Answering(), ClientEvents(config), config=config, timeout_seconds=1)
+
+    assert len(asked) == 2, "the first answer may come over a connection that the client gives up then"
