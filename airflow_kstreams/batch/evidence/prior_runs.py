@@ -362,19 +362,23 @@ def find_other_records(
 ) -> list[Loss]:
     """Return the partitions that hold other records before their committed offset than those that were read.
 
+    After the last record that was read none came before the offset, only what readers do not get; so one that
+    is there now tells also where that last record is deleted.
+
     :param reader: reader of committed records; its earlier assignment is lost.
     :param last: last record before each committed offset; a partition where it is not known is not read.
     :param committed: committed offset of each partition.
     :param logs: first offset and last stable offset of each log.
     """
-    known = {tp: of for tp, of in sorted(last.items()) if of.known and of.offset >= logs[tp][0]}
-    spans = {tp: (of.offset, min(committed[tp], logs[tp][1])) for tp, of in known.items()}
+    known = {tp: of for tp, of in sorted(last.items()) if of.known}
+    spans = {tp: (max(of.offset, logs[tp][0]), min(committed[tp], logs[tp][1])) for tp, of in known.items()}
     found = where_readable(reader, spans, lambda some: _read(admin, reader, some, clock=clock))
-    compacted = _compacted(admin, {tp.topic for tp, records in found.items() if not records})
+    absent = {tp for tp, records in found.items() if not records and known[tp].offset >= logs[tp][0]}
+    compacted = _compacted(admin, {tp.topic for tp in absent})
     losses: list[Loss] = []
     for tp, records in found.items():
         other = next((record for record in records if record != known[tp]), None)
-        if other is None and (records or tp.topic in compacted):
+        if other is None and (tp not in absent or tp.topic in compacted):
             continue
         losses.append(rewritten(tp, position=committed[tp], expected=known[tp], found=other))
     return losses

@@ -117,6 +117,24 @@ def test_loss_is_noticed_when_a_marker_was_cut_off_and_a_record_took_its_offset(
     assert "there is a record of leader epoch 1 at offset 1" in refused(app).cause
 
 
+def test_loss_is_noticed_when_the_last_record_was_deleted_and_another_took_a_markers_offset(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    publish_transaction(kafka, "a")
+    app.run("first")
+    kafka.expire({AT: 1})
+    app.run("goes on: what was read is deleted, and nothing else has come")
+    kafka.truncate(AT, 1)
+    publish(kafka, "B", "C")
+    error = refused(app)
+    assert "runs have read the record at offset 0 under leader epoch 0 as the last one" in error.cause
+    assert "there is a record of leader epoch 1 at offset 1" in error.cause
+
+    accept_in_memory(error, kafka)
+    app.run("next")
+    assert values(kafka) == ["C", "a"], "what took the marker's offset is left out, as it was said"
+
+
 def test_loss_is_noticed_when_there_is_no_record_any_more(app: Application, kafka: InMemoryKafka) -> None:
     publish(kafka, "a", "b")
     app.run("first")
