@@ -24,6 +24,7 @@ from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.hints.hidden_values import UnfitTypeError, UnfitValueError, without_values
 from airflow_kstreams.streams.plan import json_decoder
 from airflow_kstreams.streams.serde.base import Serde, Side
+from airflow_kstreams.streams.serde.dataclass_defaults import keep_defaults
 from airflow_kstreams.streams.type_variables import T
 
 #: Types of JSON and MessagePack themselves.
@@ -60,6 +61,7 @@ def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callab
             f"{call} at {call_site()} is given {shown}, and msgspec reads no {name}",
             fix=f"write serdes.of({name})" if annotation is unknown and is_model(unknown) else other,
         )
+    keep_defaults(annotation)
     return decode
 
 
@@ -151,7 +153,7 @@ def _of_fields(annotation: Any, kind: Any) -> Serde[Any]:
             f"serdes.of at {call_site()} is given {name}, and cannot read one from JSON: {error}",
             fix="give each field a type that msgspec knows, defined at the top of its module",
         ) from error
-
+    keep_defaults(annotation)
     return Serde(id=f"of({name})", serialize=_writing(name, kind, _encode, decode), deserialize=decode)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
@@ -128,6 +129,30 @@ def test_model_with_a_set_is_refused_as_a_key_alone() -> None:
     with pytest.raises(TopologyError, match="has a set"):
         places.bound("places", "key")
     assert serdes.of(OrderModel).bound("orders", "key") == serdes.of(OrderModel)
+
+
+@dataclass
+class Base:
+    customer: str = "nobody"
+
+
+@dataclass
+class Late(Base):
+    cents: int = 0
+    orders: list[OrderClass] = field(default_factory=list)
+
+
+@pytest.mark.promise("equal-keys-meet")
+@pytest.mark.parametrize("make", [serdes.of, serdes.json, serdes.msgpack])
+def test_key_is_written_alike_whether_it_left_a_default_out(make: Callable[[Any], Serde[Any]]) -> None:
+    serde = make(Late)
+    left_out = {"orders": [{"customer": "ann"}]}
+    encode = msgspec.msgpack.encode if make is serdes.msgpack else msgspec.json.encode
+    read = serde.deserialize(encode(left_out))
+    same = Late(orders=[OrderClass("ann")])
+    assert read == same
+    assert serde.serialize(read) == serde.serialize(same)
+    assert (Late.cents, Base.customer, Late().cents) == (0, "nobody", 0)
 
 
 def _unfit(key_serde: Serde[Any], *, repartitioned: bool) -> str:
