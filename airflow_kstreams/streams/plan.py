@@ -172,6 +172,25 @@ class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
         return record_key[: -self.suffix]
 
 
+#: A type as names and lists, see ``streams/serde/key_forms.py``.
+TypeForm = str | list[Any]
+
+
+class KeyForm(msgspec.Struct, frozen=True, array_like=True):
+    """The form in which the engine writes the keys of topics: others may write equal keys in other bytes.
+
+    :param topics: source topics, sorted.
+    :param format: the format.
+    :param sorts: whether the keys of dicts, and items of sets, are sorted.
+    :param type: their type; None if they may be of any, or of one that has no description.
+    """
+
+    topics: tuple[str, ...]
+    format: Literal["json", "msgpack"]
+    sorts: bool
+    type: TypeForm | None
+
+
 class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The stream time to which the end of a run brings a subtopology (``stream.time.advance``), as computed
     by :mod:`airflow_kstreams.streams.topology.time_limits`.
@@ -298,7 +317,8 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param entry_keys: changelog topic -> form of the keys of its entries.
     :param key_suffixes: source topic -> number of bytes at the end of its keys that do not decide their
         partition; absent if all bytes do.
-    :param json_keys: source topics whose keys are JSON, sorted: equal ones may differ in their bytes.
+    :param key_forms: forms of the keys of source topics that others write, where equal keys may differ in
+        their bytes; one form of several topics is there once.
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
     :param made_of: store -> what it is made of; not of stores whose records wait for a later call.
@@ -318,7 +338,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     store_serdes: dict[str, str] = {}
     entry_keys: dict[str, EntryKeys] = {}
     key_suffixes: dict[str, int] = {}
-    json_keys: tuple[str, ...] = ()
+    key_forms: tuple[KeyForm, ...] = ()
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
     made_of: dict[str, MadeOf] = {}
@@ -386,7 +406,10 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
                         group for group in (replaced(g, matches) for g in sub.copartitioned) if len(group) > 1
                     ),
                     keyed_together=tuple(replaced(group, matches) for group in sub.keyed_together),
-                    json_keys=replaced(sub.json_keys, matches),
+                    key_forms=tuple(
+                        msgspec.structs.replace(form, topics=replaced(form.topics, matches))
+                        for form in sub.key_forms
+                    ),
                     key_suffixes={
                         name: size
                         for topic, size in sub.key_suffixes.items()

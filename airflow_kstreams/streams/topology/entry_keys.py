@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import struct
 
+import msgspec
+
 from airflow_kstreams.streams.graph.components import Subtopology
 from airflow_kstreams.streams.graph.nodes import ProcessorNode, SourceNode
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
-from airflow_kstreams.streams.plan import EntryKeys
+from airflow_kstreams.streams.plan import EntryKeys, KeyForm
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.internal_serdes import PREFIXED
+from airflow_kstreams.streams.serde.key_forms import form_of
 
 _TIME = struct.calcsize(">q")
 #: Kind of store -> how many bytes its entries have behind the key's.
@@ -73,15 +76,24 @@ def key_suffixes(sub: Subtopology) -> dict[str, int]:
     }
 
 
-def json_keys(sub: Subtopology) -> tuple[str, ...]:
-    """Return the logical topics of the sources whose keys are JSON."""
-    sources = (node for node in sub.nodes if isinstance(node, SourceNode))
-    return tuple(
-        topic
-        for node in sources
-        for topic in node.topics
-        if _PARAMETERS.split(node.key_serde.id, maxsplit=1)[0] == "json"
-    )
+def key_forms(sub: Subtopology, internal: frozenset[str]) -> tuple[KeyForm, ...]:
+    """Return the forms of the keys of its sources, see
+    :class:`~airflow_kstreams.streams.plan.SubtopologyPlan`.
+
+    :param internal: logical names of the repartition topics, which the engine alone writes.
+    """
+    found: list[tuple[KeyForm, list[str]]] = []
+    for node in sub.nodes:
+        if isinstance(node, SourceNode):
+            topics = [topic for topic in node.topics if topic not in internal]
+            form = form_of(node.key_serde) if topics else None
+            if form is not None:
+                same = next((topics_of for other, topics_of in found if other == form), None)
+                if same is None:
+                    found.append((form, topics))
+                else:
+                    same += topics
+    return tuple(msgspec.structs.replace(form, topics=tuple(sorted(topics))) for form, topics in found)
 
 
 def _without_windows(serde: Serde) -> tuple[str, int]:

@@ -51,7 +51,7 @@ from airflow_kstreams.streams.plan import (
 )
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
-from airflow_kstreams.streams.topology.entry_keys import entry_keys, json_keys, key_suffixes
+from airflow_kstreams.streams.topology.entry_keys import entry_keys, key_forms, key_suffixes
 from airflow_kstreams.streams.topology.time_limits import description_of, stream_time_plans
 from airflow_kstreams.streams.windows import SlidingWindow, sliding_retention_ms
 
@@ -386,7 +386,7 @@ class Topology:
             key_suffixes={
                 self.real_topic(topic, application_id): size for topic, size in key_suffixes(sub).items()
             },
-            json_keys=real(json_keys(sub)),
+            key_forms=key_forms(sub, internal),
             stream_time=stream_time,
             made_of={
                 store.name: self.made_of.get(store.name) or _of_processors(store)

@@ -8,9 +8,9 @@ its partner nor its state, and nothing fails.
 Rule: what meets in a store is compared by the keys that lie first in each partition. Where repartition topics
 put a key is known, and so it is of a topic, or a changelog, all of whose keys lie there and hardly would by
 chance. Of any other only the keys that are seen on both sides say something. More than a quarter of them
-elsewhere is refused: a few may have been placed by hand. Of keys in JSON, the engine's bytes decide: what
-another program wrote with blanks lies by its own, and one topic with both forms, or with fields in two
-orders, has a key in two partitions.
+elsewhere is refused: a few may have been placed by hand. Of keys in JSON and MessagePack, the engine's bytes
+decide, which follow from the description of the keys' type in the plan: what another program wrote in other
+bytes lies by those, and a topic with both has a key in two partitions.
 
 It is looked at where it matters first: when state begins, where something is new in a topic of which little
 was read, and when state is to go on with topics that did not feed it. What ``initial.partitions`` names is
@@ -40,14 +40,14 @@ from airflow_kstreams.batch.run.begin.seen_keys import (
 from airflow_kstreams.batch.run.state_left import give_up
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.plan import EntryKeys, SubtopologyPlan, TopologyPlan, json_decoder
+from airflow_kstreams.streams.plan import EntryKeys, KeyForm, SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.serde.key_forms import Rewrite, as_written, in_one_form
 
 #: Offsets of a topic up to which a run that finds something new there looks at it again.
 _FEW = 200
 #: If all keys lie by the default partitioner with less probability than this, it is no chance.
 _CHANCE = 0.001
-_decode = json_decoder(object).decode
 #: One key in so many may lie elsewhere.
 _ASTRAY = 4
 
@@ -130,7 +130,12 @@ class _Meeting:
     @property
     def may_part(self) -> bool:
         """Whether the topics alone may show keys that do not meet."""
-        return len(self.topics) > 1 or not {*self.topics}.isdisjoint(self.sub.json_keys)
+        return len(self.topics) > 1 or not self.forms.keys().isdisjoint(self.topics)
+
+    @property
+    def forms(self) -> dict[str, KeyForm]:
+        """The forms of keys whose bytes may be others than the engine's, by topic."""
+        return {topic: form for form in self.sub.key_forms for topic in form.topics}
 
     def asked(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic that are looked at."""
@@ -164,8 +169,8 @@ def refuse_keys_apart(
             for topic in each.topics
         ]
         for topic in placed:
-            if topic.topic in each.sub.json_keys:
-                _refuse_two_forms(plan, topic)
+            if topic.topic in each.forms:
+                _refuse_two_forms(plan, topic, each.forms[topic.topic])
         _refuse_topics(plan, placed)
         for state in _states(look, plan, each) if each.fed_anew else ():
             _refuse_state(ledger.assignment, plan, state, placed)
@@ -177,21 +182,21 @@ def _seen(look: KeyLook, looked: Sequence[_Meeting], known: Container[str]) -> d
     :param known: topics that are not looked into.
     """
     placings: dict[str, Placing] = {}
+    one_form: dict[str, Rewrite] = {}
     some, all_of = dict[TopicPartition, None](), dict[TopicPartition, None]()
     for each in looked:
         for topic in each.topics:
             if topic not in known:
                 (all_of if each.fed_anew else some).update(dict.fromkeys(each.asked(topic)))
                 placings[topic] = partial(_placing, EntryKeys(suffix=each.sub.key_suffixes.get(topic, 0)))
-                if topic in each.sub.json_keys:
-                    placings[topic] = _rewritten
+                if topic in each.forms:
+                    placings[topic] = as_written(each.forms[topic])
+                    one_form[topic] = in_one_form(each.forms[topic])
     spans = {**look.reaching_back([*some]), **look.whole([*all_of])}
     found: dict[str, list[KeySeen]] = {}
     for key in seen_keys(look.session, spans, placings):
-        is_json = placings[key.at.topic] is _rewritten
-        found.setdefault(key.at.topic, []).append(
-            dataclasses.replace(key, key=_in_one_form(key.key)) if is_json else key
-        )
+        rewrite = one_form.get(key.at.topic, bytes)
+        found.setdefault(key.at.topic, []).append(dataclasses.replace(key, key=rewrite(key.key)))
     return {topic: tuple(keys) for topic, keys in found.items()}
 
 
@@ -245,32 +250,19 @@ def _placing(keys: EntryKeys, key: bytes) -> bytes | None:
         return None
 
 
-def _rewritten(key: bytes) -> bytes:
-    """Return a key as the engine writes it: JSON may hold blanks and escapes that decide its partition."""
-    try:
-        return msgspec.json.encode(_decode(key))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # an error of its record
-        return key
-
-
-def _in_one_form(key: bytes) -> bytes:
-    """Return a key in JSON with its fields in one order: those of equal keys may be written in any."""
-    try:
-        return msgspec.json.encode(_decode(key), order="sorted")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return key
-
-
-def _refuse_two_forms(plan: TopologyPlan, topic: _Placed) -> None:
+def _refuse_two_forms(plan: TopologyPlan, topic: _Placed, form: KeyForm) -> None:
     """:raises TopologyError: equal keys of one topic do not meet, because their bytes differ."""
     for one, other in topic.twice[:1]:
+        # The engine's own bytes of the two differ, too, where no class says the order of the fields.
+        orders = form.type is not None and one.hashed != other.hashed
+        a_class = " with keys of a class, as in serdes.of(Key), which has its fields in one order"
         raise TopologyError(
             f"application {plan.application_id!r} keeps state by the keys of {topic.topic}, and that of "
-            f"{one} is that of {other}, too: producers that write JSON with blanks and without, or its "
-            "fields in different orders, part what is equal",
-            fix=f"read {topic.topic} through repartition({topic.count}), a table by "
-            f"builder.stream(topic).repartition({topic.count}).to_table(); if keys are to lie as they do, "
-            f"initial.partitions={topic.topic}={topic.count} lets them",
+            f"{one} is that of {other}, too: producers that write equal keys in different bytes, as JSON "
+            "with blanks and without, or with fields in different orders, part them",
+            fix=f"read {topic.topic}{a_class if orders else ''} through repartition({topic.count}), a table "
+            f"by builder.stream(topic).repartition({topic.count}).to_table(); if keys are to lie as they "
+            f"do, initial.partitions={topic.topic}={topic.count} lets them",
         )
 
 

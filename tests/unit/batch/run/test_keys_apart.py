@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 
 from airflow_kstreams.batch.inspect.ahead.next_run import plan_next
@@ -19,6 +20,7 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    Serde,
     SlidingWindow,
     StoreSpec,
     Topology,
@@ -61,6 +63,10 @@ def refused(kafka: InMemoryKafka, define: Define, run_id: str) -> TopologyError:
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
+    return with_topics()
+
+
+def with_topics() -> InMemoryKafka:
     kafka = InMemoryKafka()
     for topic in ("left", "right", "mid"):
         kafka.create_topic(topic, partitions=PARTITIONS)
@@ -335,30 +341,11 @@ def test_stores_of_processors_have_keys_of_their_own(kafka: InMemoryKafka) -> No
     app(kafka, define).run("run-1")
 
 
-KEYS_IN_JSON = [[code, 2013] for code in KEYS]
-JSON = serdes.json()
-
-
-def in_json(builder: KStreamBuilder, *, behind: bool = False) -> None:
-    left = builder.stream("left", key_serde=JSON).select_key(lambda key, value: key)
-    right = builder.stream("right", key_serde=JSON)
+def by_keys(builder: KStreamBuilder, serde: Serde[Any], *, behind: bool = False) -> None:
+    left = builder.stream("left", key_serde=serde).select_key(lambda key, value: key)
+    right = builder.stream("right", key_serde=serde)
     table = (right.repartition(PARTITIONS) if behind else right).to_table()
     left.join(table, pair).send_to("out")
-
-
-@pytest.mark.parametrize("separators", [None, (",", ":")])
-def test_keys_whose_json_is_written_otherwise_do_not_part_in_silence(
-    kafka: InMemoryKafka, separators: tuple[str, str] | None
-) -> None:
-    """Python's own module puts blanks between, which the engine does not."""
-    for topic in ("right", "left"):
-        kafka.clock.sleep(1)
-        for key in KEYS_IN_JSON:
-            kafka.append(topic, topic.encode(), json.dumps(key, separators=separators).encode())
-    if separators is None:
-        assert "read right through" in refused(kafka, in_json, "run-1").fix
-    app(kafka, partial(in_json, behind=separators is None)).run("run-1")
-    assert len(kafka.values("out")) == len(KEYS)
 
 
 class Flight(msgspec.Struct, frozen=True):
@@ -368,29 +355,143 @@ class Flight(msgspec.Struct, frozen=True):
     year: int
 
 
+class Leg(msgspec.Struct, frozen=True):
+    """A key with another one in it."""
+
+    miles: float
+    flight: Flight
+    day: str = "1 May"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A key with a default, as people write it first."""
+
+    row: str
+    sizes: dict[str, int]
+    side: str = "window"
+
+
+class Gate(pydantic.BaseModel, frozen=True):
+    """A key that pydantic reads."""
+
+    name: str
+    hall: int = 1
+
+
+def flight(code: str) -> dict[str, Any]:
+    return {"code": code, "year": 2013}
+
+
+def leg(code: str) -> dict[str, Any]:
+    return {"miles": 400.0, "flight": flight(code), "day": "1 May"}
+
+
+def seat(code: str) -> dict[str, Any]:
+    return {"row": code, "sizes": {"a": 1, "b": 2}, "side": "window"}
+
+
+def reverse(fields: dict[str, Any]) -> dict[str, Any]:
+    return dict([*fields.items()][::-1])
+
+
 @pytest.mark.parametrize(
-    "other_form", [{"separators": (", ", ":")}, {"separators": (",", ":"), "reverse": True}]
+    ("serde", "ours", "theirs"),
+    [
+        pytest.param(serdes.json(), lambda code: [code, 1], None, id="blanks"),
+        pytest.param(serdes.json(Flight), flight, lambda code: reverse(flight(code)), id="order"),
+        pytest.param(serdes.json(Flight), flight, lambda code: {**flight(code), "by": "EV"}, id="more"),
+        pytest.param(serdes.msgpack(Flight), flight, lambda code: reverse(flight(code)), id="msgpack"),
+        pytest.param(serdes.json(Leg), leg, lambda code: {**leg(code), "miles": 400}, id="whole float"),
+        pytest.param(
+            serdes.of(Leg), leg, lambda code: {**leg(code), "flight": reverse(flight(code))}, id="nested"
+        ),
+        pytest.param(
+            serdes.of(Leg),
+            leg,
+            lambda code: {"miles": 400.0, "flight": flight(code)},
+            id="default left out",
+        ),
+        pytest.param(
+            serdes.of(Seat),
+            seat,
+            lambda code: {"row": code, "sizes": {"a": 1, "b": 2}},
+            id="default of a dataclass left out",
+        ),
+        pytest.param(
+            serdes.of(Seat),
+            seat,
+            lambda code: {**seat(code), "sizes": {"b": 2, "a": 1}},
+            id="order in a dict",
+        ),
+        pytest.param(
+            serdes.of(Gate),
+            lambda code: {"hall": 3, "name": code},
+            lambda code: {"name": code, "hall": 3},
+            id="pydantic",
+        ),
+    ],
+)
+def test_keys_that_are_always_written_otherwise_do_not_part_in_silence(
+    kafka: InMemoryKafka, serde: Serde[Any], ours: Callable[[str], Any], theirs: Callable[[str], Any] | None
+) -> None:
+    """Their producer has one form, so nothing but the engine's own bytes differs from it."""
+
+    def publish_all(cluster: InMemoryKafka, form: Callable[[str], Any], separators: tuple[str, str]) -> None:
+        for topic in ("right", "left"):
+            cluster.clock.sleep(1)
+            for key in map(form, KEYS):
+                text = json.dumps(key, separators=separators).encode()
+                packed = serde.id.startswith("msgpack")
+                cluster.append(topic, topic.encode(), msgspec.msgpack.encode(key) if packed else text)
+
+    publish_all(kafka, theirs or ours, (",", ":") if theirs else (", ", ": "))
+    error = refused(kafka, partial(by_keys, serde=serde), "run-1")
+    assert f"keeps state by the keys of {APP}-left-repartition and right, which are placed in" in error.cause
+    assert "read right through" in error.fix
+    app(kafka, partial(by_keys, serde=serde, behind=True)).run("run-1")
+    assert len(kafka.values("out")) == len(KEYS)
+
+    alike = with_topics()
+    publish_all(alike, ours, (",", ":"))
+    app(alike, partial(by_keys, serde=serde)).run("run-1")
+    assert len(alike.values("out")) == len(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("serde", "other_form"),
+    [
+        (serdes.json(Flight), {"separators": (", ", ":")}),
+        (serdes.json(Flight), {"reversed_": True}),
+        (serdes.json(Flight), {"by": "EV"}),
+        (serdes.json(), {"reversed_": True}),
+    ],
 )
 @pytest.mark.remedy("placed_keys._refuse_two_forms")
 def test_topic_whose_producers_write_json_in_two_forms_is_refused_and_counts_behind_a_repartition(
-    kafka: InMemoryKafka, other_form: dict[str, Any]
+    kafka: InMemoryKafka, serde: Serde[Any], other_form: dict[str, Any]
 ) -> None:
-    def in_two_forms(builder: KStreamBuilder, *, behind: bool = False) -> None:
-        stream = builder.stream("left", key_serde=serdes.json(Flight))
-        counted(stream.repartition(PARTITIONS) if behind else stream)
+    def in_two_forms(builder: KStreamBuilder) -> None:
+        counted(builder.stream("left", key_serde=serde))
 
-    def written(code: str, *, separators: tuple[str, str] = (",", ":"), reverse: bool = False) -> str:
-        fields = [("code", code), ("year", 2013)]
-        return json.dumps(dict(fields[::-1] if reverse else fields), separators=separators)
+    def behind(builder: KStreamBuilder) -> None:
+        counted(builder.stream("left", key_serde=serdes.json(Flight)).repartition(PARTITIONS))
+
+    def written(
+        code: str, *, separators: tuple[str, str] = (",", ":"), reversed_: bool = False, **more: str
+    ) -> str:
+        fields = {**flight(code), **more}
+        return json.dumps(reverse(fields) if reversed_ else fields, separators=separators)
 
     for form in ({}, other_form):
         for code in KEYS:
             kafka.append("left", b"left", written(code, **form).encode())
     error = refused(kafka, in_two_forms, "run-1")
-    assert "producers that write JSON with blanks and without, or its fields in different" in error.cause
-    assert f"read left through repartition({PARTITIONS})" in error.fix
+    assert "producers that write equal keys in different bytes, as JSON with blanks and" in error.cause
+    by_class = " with keys of a class, as in serdes.of(Key), which has its fields in one order"
+    assert f"read left{'' if 'Flight' in serde.id else by_class} through repartition(4)" in error.fix
     assert f"initial.partitions=left={PARTITIONS} lets them" in error.fix
-    app(kafka, partial(in_two_forms, behind=True)).run("run-1")
+    app(kafka, behind).run("run-1")
     assert counts(kafka) == {written(code): 2 for code in KEYS}
 
 
