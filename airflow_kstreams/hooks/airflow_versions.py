@@ -19,12 +19,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 from packaging.version import Version
 
 from airflow_kstreams.launch.installation import version_of
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow.sdk import exceptions
     from airflow.sdk.log import amask_secret, mask_secret
 else:
@@ -76,6 +79,7 @@ __all__ = [
     "amask_secret",
     "cron_intervals",
     "mask_secret",
+    "next_interval",
     "refuse_before",
 ]
 
@@ -98,6 +102,36 @@ def cron_intervals(cron: str, timezone: str) -> Any:
 
         return interval.CronDataIntervalTimetable(cron, timezone=timezone)
     return CronDataIntervalTimetable(cron, timezone=timezone)
+
+
+def next_interval(timetable: Any, start: datetime, end: datetime) -> tuple[datetime, datetime] | None:
+    """Return the interval that a timetable of cron intervals has after another one; None if the timetable is
+    of another kind, or Airflow's scheduler is not installed here.
+
+    :param timetable: timetable of a DAG.
+    :param start: first moment of the interval.
+    :param end: first moment past it.
+    """
+    try:
+        from airflow.timetables.base import DataInterval, TimeRestriction
+        from airflow.timetables.interval import CronDataIntervalTimetable
+    except ImportError:
+        return None
+    if isinstance(timetable, CronDataIntervalTimetable):
+        cron = timetable
+    elif isinstance(timetable, type(cron_intervals("@hourly", "UTC"))):
+        cron = CronDataIntervalTimetable(timetable.expression, timetable.timezone)
+    else:
+        return None
+    info = None
+    with suppress(ValueError):  # Where it does not get on, no run follows either.
+        info = cron.next_dagrun_info(
+            last_automated_data_interval=DataInterval(pendulum.instance(start), pendulum.instance(end)),
+            restriction=TimeRestriction(earliest=None, latest=None, catchup=True),
+        )
+    if info is None or info.data_interval is None:
+        return None
+    return info.data_interval.start, info.data_interval.end
 
 
 def refuse_before(release: str, *, what: str, needs: str, instead: str) -> None:

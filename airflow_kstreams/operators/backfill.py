@@ -102,6 +102,11 @@ class BackfillOperator(RunTopologyOperator):
     def _for_backfills(self) -> bool:
         return True
 
+    @property
+    def interval_timetable(self) -> Any:
+        """The DAG's timetable, unless the interval is given."""
+        return None if self.interval_start or self.interval_end else super().interval_timetable
+
     def _identity(self, context: Context) -> RunIdentity:
         """Return the run of this interval; a dag run may have several.
 

@@ -30,7 +30,11 @@ from airflow_kstreams.operators.work.application_work import (
     RunOperator,
 )
 from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, announced, refuse_outlets
-from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
+from airflow_kstreams.operators.work.run_settings import (
+    RunIdentity,
+    refuse_state_side_by_side,
+    warn_of_next_interval,
+)
 from airflow_kstreams.operators.work.run_state import refuse_parked
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.number_texts import counted
@@ -114,6 +118,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
             from airflow_kstreams.batch.run.coordinator import Coordinator
 
             check_interval(work.settings, identity.run_id, identity.interval_ms)
+            warn_of_next_interval(self.interval_timetable, identity)
             with closing(Coordinator(cluster, work.settings)) as coordinator:
                 coordinator.session.make_clients()
                 plan = loaded()

@@ -35,7 +35,11 @@ from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable, RunOperator
 from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, announced, refuse_outlets
-from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
+from airflow_kstreams.operators.work.run_settings import (
+    RunIdentity,
+    refuse_state_side_by_side,
+    warn_of_next_interval,
+)
 from airflow_kstreams.operators.work.run_state import (
     FoundRun,
     refuse_parked,
@@ -295,6 +299,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
                 identity.run_id,
             )
         if identity.backfill:
+            warn_of_next_interval(self.interval_timetable, identity)
             loader = work.loader(str(self.application), log=log, was_killed=self.was_killed)
             plan = loader.plan(work.settings.application_id)
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)

@@ -127,6 +127,12 @@ class RunOperator(ApplicationOperator):
         self.backfill_outputs = given(backfill_outputs)
         self.backfill_in_order = backfill_in_order
 
+    @property
+    def interval_timetable(self) -> Any:
+        """The timetable that gives the task's data interval; None if there is none."""
+        dag = self.get_dag()
+        return None if dag is None else dag.timetable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationWork:

@@ -23,11 +23,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.hooks.airflow_versions import AirflowSkipException
+from airflow_kstreams.hooks.airflow_versions import AirflowSkipException, next_interval
 from airflow_kstreams.hooks.rendered import given, interval_ms, optional_text, settings_object, texts_object
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from airflow.sdk.types import DagRunProtocol
 
     from airflow_kstreams.streams.plan import TopologyPlan
+
+log = package_log(__name__)
 
 #: Airflow's name for the type of a backfill's dag runs.
 _BACKFILL = "backfill"
@@ -245,6 +249,38 @@ def refuse_state_side_by_side(
             "side by side",
             fix="backfill it through a DAG of its own, made by backfill_dag(...), or by a BackfillOperator "
             "with backfill_in_order=True, see docs/backfill.md",
+        )
+
+
+def warn_of_next_interval(timetable: Any, identity: RunIdentity) -> None:
+    """Warn that the next interval of a backfill's DAG does not begin where this one ends: together its runs
+    leave records out, or process them twice. Airflow's cron intervals are such where a zone's clocks are
+    changed and the expression names minutes of the hour that is missing.
+
+    :param timetable: timetable of the DAG; None if the interval is not one of its.
+    """
+    if timetable is None or not identity.backfill or identity.interval_ms is None:
+        return
+    start, end = (datetime.fromtimestamp(at / 1000, tz=UTC) for at in identity.interval_ms)
+    following = next_interval(timetable, start, end)
+    if following is None or following[0] == end:
+        return
+    begins, ends = (at.astimezone(UTC).isoformat() for at in sorted((end, following[0])))
+    if following[0] < end:
+        log.warning(
+            "the records dated in [%s, %s) are in this data interval of the DAG and in the next one; give "
+            'its timetable a zone whose clocks are not changed, such as timezone="UTC", and backfill anew',
+            begins,
+            ends,
+        )
+    else:
+        log.warning(
+            "the records dated in [%s, %s) are between this data interval of the DAG and the next one; give "
+            'a BackfillOperator interval_start="%s" and interval_end="%s" to process them',
+            begins,
+            ends,
+            begins,
+            ends,
         )
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import pytest
-from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk import DAG, Asset, BaseOperator, Context
 
 from airflow_kstreams.hooks.airflow_versions import (
     AirflowFailException,
     AirflowSkipException,
     cron_intervals,
+    next_interval,
 )
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
@@ -558,6 +561,118 @@ def test_run_operator_says_that_an_unfinished_run_comes_first(
     )
     (spec,) = submitted
     assert spec.interval_ms == RunIdentity.of(made.context(1, run_type="scheduled")).interval_ms
+
+
+@dataclass(frozen=True)
+class CronDay:
+    """The backfill runs of a DAG whose schedule is in a zone with summer time."""
+
+    scene: Scene
+    begins: datetime
+
+    def publish(self, *values: str) -> None:
+        """Write a record for each quarter of an hour."""
+        before = (self.begins - START) / HOUR
+        self.scene.kafka.clock.sleep(before * 3_600)
+        self.scene.publish(*((value, before + 0.25 * number + 0.1) for number, value in enumerate(values)))
+
+    def backfill(self, cron: str, zone: str, *, name: str = "") -> None:
+        """Process the intervals that begin within two hours."""
+        timetable = cron_intervals(cron, zone)
+        interval = (self.begins - timedelta(minutes=30), self.begins)
+        while True:
+            found = next_interval(timetable, *interval)
+            assert found is not None
+            interval = found
+            if interval[0] >= self.begins + 2 * HOUR:
+                return
+            context = self.scene.context(0, run_type="backfill", conf={"backfill": name} if name else None)
+            dag_run = context["dag_run"]
+            dag_run.run_id, dag_run.data_interval_start, dag_run.data_interval_end = (
+                f"backfill__{interval[1].isoformat()}",
+                *interval,
+            )
+            self.scene.process(self.scene.capture(context, dag=DAG("d", schedule=timetable)), context)
+
+
+def warned_of_intervals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    texts = (" ".join(text.split()) for text in caplog.messages)
+    return [text for text in texts if text.startswith("the records dated in ")]
+
+
+@pytest.mark.promise("intervals-that-do-not-meet-are-said")
+@pytest.mark.remedy("run_settings.warn_of_next_interval: give a")
+def test_backfill_says_which_records_are_in_none_of_the_intervals(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = scene(STATELESS)
+    driver(made)
+    day = CronDay(made, datetime(2026, 3, 29, tzinfo=UTC))
+    day.publish(*"abcdefgh")
+
+    day.backfill("*/30 1-4 * * *", "Europe/Berlin")
+
+    assert made.values("out-again") == [value.encode() for value in "abcdgh"]
+    (warning,) = warned_of_intervals(caplog)
+    assert warning.startswith(
+        "the records dated in [2026-03-29T01:00:00+00:00, 2026-03-29T01:30:00+00:00) are between "
+    )
+    given = dict(re.findall(r'(interval_\w+)="([^"]+)"', warning))
+    cast("Any", made.operator(BackfillOperator, **given)).execute(made.context(9, run_type="manual"))
+    assert made.values("out-again")[-2:] == [b"e", b"f"]
+
+
+@pytest.mark.promise("intervals-that-do-not-meet-are-said")
+@pytest.mark.remedy("run_settings.warn_of_next_interval: give its")
+def test_backfill_says_which_records_are_in_two_of_the_intervals(
+    scene: Callable[[str], Scene], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = scene(STATELESS)
+    day = CronDay(made, datetime(2026, 4, 4, 13, 30, tzinfo=UTC))
+    day.publish(*"abcdefghij")
+
+    day.backfill("30 * * * *", "Australia/Lord_Howe")
+
+    assert made.values("out-again") == [value.encode() for value in "abcdefghghij"]
+    (warning,) = warned_of_intervals(caplog)
+    assert warning.startswith(
+        "the records dated in [2026-04-04T15:00:00+00:00, 2026-04-04T15:30:00+00:00) are in this "
+    )
+    assert 'timezone="UTC"' in warning
+    day.backfill("30 * * * *", "UTC", name="anew")
+    assert made.values("out-again")[12:] == [value.encode() for value in "abcdefgh"]
+    assert warned_of_intervals(caplog) == [warning]
+
+
+@pytest.mark.promise("intervals-that-do-not-meet-are-said")
+def test_nothing_is_said_of_an_interval_that_the_task_was_given(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = scene(STATELESS)
+    driver(made)
+    dag = DAG("d", schedule=cron_intervals("0 * * * *", "UTC"))
+    given = {"interval_start": START.isoformat(), "interval_end": (START + HOUR / 2).isoformat()}
+
+    cast("Any", made.operator(BackfillOperator, dag=dag, **given)).execute(
+        made.context(9, run_type="scheduled")
+    )
+
+    assert warned_of_intervals(caplog) == []
+
+
+@pytest.mark.parametrize(("fold", "run_id"), [(0, "T00:00:00+00:00"), (1, "T01:00:00+00:00")])
+def test_hour_that_comes_twice_is_the_one_that_a_time_of_its_zone_says(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver], fold: int, run_id: str
+) -> None:
+    made = scene(STATELESS)
+    driver(made)
+    starts = datetime(2026, 10, 25, 2, fold=fold, tzinfo=ZoneInfo("Europe/Berlin"))
+    ends = starts.replace(minute=59)
+    operator: Any = made.operator(BackfillOperator, interval_start=starts, interval_end=ends)
+
+    found = operator.execute(made.context(9, run_type="manual"))
+
+    assert run_id in found["run_id"]
 
 
 def test_tasks_that_write_other_topics_for_one_interval_are_two_runs(scene: Callable[[str], Scene]) -> None:
