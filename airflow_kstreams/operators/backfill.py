@@ -103,9 +103,9 @@ class BackfillOperator(RunTopologyOperator):
         return True
 
     @property
-    def interval_timetable(self) -> Any:
+    def _interval_timetable(self) -> Any:
         """The DAG's timetable, unless the interval is given."""
-        return None if self.interval_start or self.interval_end else super().interval_timetable
+        return None if self.interval_start or self.interval_end else super()._interval_timetable
 
     def _identity(self, context: Context) -> RunIdentity:
         """Return the run of this interval; a dag run may have several.

@@ -118,7 +118,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
             from airflow_kstreams.batch.run.coordinator import Coordinator
 
             check_interval(work.settings, identity.run_id, identity.interval_ms)
-            warn_of_next_interval(self.interval_timetable, identity)
+            warn_of_next_interval(self._interval_timetable, identity)
             with closing(Coordinator(cluster, work.settings)) as coordinator:
                 coordinator.session.make_clients()
                 plan = loaded()

@@ -299,7 +299,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
                 identity.run_id,
             )
         if identity.backfill:
-            warn_of_next_interval(self.interval_timetable, identity)
+            warn_of_next_interval(self._interval_timetable, identity)
             loader = work.loader(str(self.application), log=log, was_killed=self.was_killed)
             plan = loader.plan(work.settings.application_id)
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)

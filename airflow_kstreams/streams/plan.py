@@ -200,11 +200,13 @@ class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param by_name: topics and nodes that may give records of any date; stream time is advanced only if
         ``stream.time.advance.also`` names all of them.
     :param windowed: True if a fold by windows, or a join of streams, depends on it.
+    :param extracted: topics that it reads whose records have the time that an extractor gives, not their own.
     """
 
     behind_ms: int = 0
     by_name: tuple[str, ...] = ()
     windowed: bool = False
+    extracted: tuple[str, ...] = ()
 
 
 #: Argument that gives a store its name: ``store="totals"``, ``name=`` of a join, or a whole ``StoreSpec``.

@@ -51,7 +51,7 @@ class SeenLetter:
     @property
     def timestamp_ms(self) -> int:
         """The time of the letter, which is its record's."""
-        return self.letter.record.timestamp()[1]
+        return self.letter.time_ms
 
     def facts(self, *, values: bool) -> dict[str, str]:
         """Return the facts of the failure that the letter's headers hold: name of the header -> text.

@@ -253,7 +253,7 @@ def limits_of(configs: TopicConfigs) -> dict[str, TopicLimits]:
 
 def _limits(configs: Mapping[str, str]) -> TopicLimits:
     max_bytes = int(configs.get(MAX_BYTES, BROKER_MAX_BYTES))
-    if configs.get(_TIMESTAMP_TYPE) == _BROKERS:
+    if redates(configs):
         return TopicLimits(max_bytes)
     both = configs.get(_BOTH_SIDES, _LARGEST_MS)
     before_ms, after_ms = (int(configs.get(_timestamp_max(side), both)) for side in _SIDES)
@@ -336,22 +336,29 @@ def narrow_times(plan: TopologyPlan, settings: ApplicationSettings, configs: Top
 
 
 def redating_topics(plan: TopologyPlan, configs: TopicConfigs) -> tuple[str, ...]:
-    """Return a warning for every topic of the user's between subtopologies that gives records another time.
+    """Return a warning for every topic of the user's between subtopologies that gives records another time,
+    which what reads it goes by.
 
     :param configs: settings of all topics that exist.
     """
+    extracted = {topic for sub in plan.subtopologies for topic in sub.stream_time.extracted}
     return tuple(
         f"intermediate topic {topic} gives its records the broker's time ({_TIMESTAMP_TYPE}={_BROKERS}): "
         "windows and joins of what is read from it go by the time of the run, not by that of the events; to "
         f"keep theirs, run {set_topic_command(topic, {_TIMESTAMP_TYPE: 'CreateTime'})}"
-        for topic in sorted({*plan.intermediates} - {*plan.repartition_topics})
-        if configs.found.get(topic, {}).get(_TIMESTAMP_TYPE) == _BROKERS
+        for topic in sorted({*plan.intermediates} - {*plan.repartition_topics} - extracted)
+        if redates(configs.found.get(topic, {}))
     )
+
+
+def redates(configs: Mapping[str, str]) -> bool:
+    """Return whether a topic with these settings gives its records the broker's time."""
+    return configs.get(_TIMESTAMP_TYPE) == _BROKERS
 
 
 def _held(configs: Mapping[str, str]) -> tuple[int, ...]:
     """Return how many milliseconds before and after the broker's time records of an input may be dated."""
-    return (0, 0) if configs.get(_TIMESTAMP_TYPE) == _BROKERS else _limits(configs)[1:]
+    return (0, 0) if redates(configs) else _limits(configs)[1:]
 
 
 def _raised(role: str, largest: int) -> dict[str, str]:

@@ -19,7 +19,7 @@ from airflow_kstreams.batch.evidence.topic_owners import recorded_ids
 from airflow_kstreams.batch.growing.grown_groups import in_use, last_found
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.replay_records import Replay
-from airflow_kstreams.batch.protocol.topics import topic_limits
+from airflow_kstreams.batch.protocol.topics import limits_of, redates
 from airflow_kstreams.batch.replay.closed_windows import ClosedWindows
 from airflow_kstreams.batch.replay.selection import Letter
 from airflow_kstreams.batch.run.begin.left_unread import last_sources, written_to
@@ -33,6 +33,9 @@ from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin
 from airflow_kstreams.streams.records.topic_limits import record_bytes
 
 log = package_log(__name__)
+
+#: The largest time that a record may have, epoch milliseconds.
+_LATEST_MS = 2**63 - 1
 
 
 class Destinations:
@@ -54,6 +57,7 @@ class Destinations:
         self._key_suffixes = {topic: size for sub in subs for topic, size in sub.key_suffixes.items()}
         self._counts: dict[str, int] = {}
         self._limits: dict[str, TopicLimits] = {}
+        self._redating: set[str] = set()
 
     @property
     def known(self) -> Collection[str]:
@@ -74,7 +78,14 @@ class Destinations:
                 fix=f"{_made_by(topic)}, then run the replay again: it goes on where it stopped",
             )
         self._counts |= {topic: description.partitions for topic, description in found.items()}
-        self._limits |= topic_limits(self._admin, asked) if asked else {}
+        self._ask_for_settings(asked)
+
+    def _ask_for_settings(self, topics: Collection[str]) -> None:
+        asked = set(topics) - set(self._limits)
+        if asked:
+            configs = self._admin.topic_configs(asked)
+            self._limits |= limits_of(configs)
+            self._redating |= {topic for topic in asked if redates(configs.found.get(topic, {}))}
 
     def refuse_unread(self, letters: Sequence[Letter]) -> None:
         """Refuse to bring records back that no task would process.
@@ -138,12 +149,14 @@ class Destinations:
         :param replay: the replay with these letters, which are not counted in it yet.
         """
         late, unknown = Counter(replay.late), replay.late_unknown
+        self._ask_for_settings([letter.origin.topic for letter in letters if letter.origin is not None])
         for letter in letters:
             if letter.origin is None:
                 continue
             moved = self._moved_to(letter)
             partition = letter.origin.partition if moved is None else moved
-            time_ms = max(letter.record.timestamp()[1], 0)
+            # The broker dates it when it comes back.
+            time_ms = _LATEST_MS if letter.origin.topic in self._redating else letter.time_ms
             judged = self._closed.judge(letter.origin.topic, partition, time_ms)
             late.update(name for name, known in judged.items() if known)
             unknown += not all(judged.values())

@@ -392,10 +392,9 @@ class ReplayOutput:
         for letter in letters:
             record, _, origin = letter
             if origin is not None:
-                time_ms = max(record.timestamp()[1], 0)
                 partition = self._destinations.partition(letter)
                 headers = self._destinations.headers(letter)
-                produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
+                produce(origin.topic, record.value(), record.key(), partition, letter.time_ms, headers)
         for state in (*marks.changes(replay.dead_letter_topic), encode_replay(replay)):
             produce(state.topic, state.value, state.key, PARTITION, None, state.headers)
         self._writer.send_offsets(offsets_of(replay, marks), self._reader)

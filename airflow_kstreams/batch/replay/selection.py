@@ -203,6 +203,12 @@ class Letter(NamedTuple):
         return self.origin is not None and not self.origin.left_out
 
     @property
+    def time_ms(self) -> int:
+        """The time of the consumed record, epoch milliseconds; that of the letter if it does not hold it."""
+        own_ms = -1 if self.origin is None else self.origin.timestamp_ms
+        return own_ms if own_ms >= 0 else max(self.record.timestamp()[1], 0)
+
+    @property
     def record_id(self) -> str:
         """Name of the consumed record, which its other letters give it, too; empty for a letter that does not
         say where its record was.
@@ -211,7 +217,7 @@ class Letter(NamedTuple):
         if origin is None or origin.offset < 0:
             return ""
         # The first place does not tell a record that came back from one that lay in the same place before.
-        place = f"{origin} {origin.topic_id} {record.timestamp()[1]}"
+        place = f"{origin} {origin.topic_id} {self.time_ms}"
         return content_id(place, record.key(), record.value())
 
     @property

@@ -128,7 +128,7 @@ class RunOperator(ApplicationOperator):
         self.backfill_in_order = backfill_in_order
 
     @property
-    def interval_timetable(self) -> Any:
+    def _interval_timetable(self) -> Any:
         """The timetable that gives the task's data interval; None if there is none."""
         dag = self.get_dag()
         return None if dag is None else dag.timetable

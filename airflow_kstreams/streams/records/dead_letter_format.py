@@ -37,6 +37,7 @@ _PREFIX = "__streams.errors."
 _LEFT_OUT = "left.out"
 _FIRST_PLACE = "first.place"
 _TOPIC_ID = "topic.id"
+_TIMESTAMP = "timestamp"
 _FED_BY = "fed.by"
 _PURPOSE = "purpose"
 #: Longest stack trace, and longest other text, that travels in a header, in bytes.
@@ -193,6 +194,8 @@ def _facts(record: Record | None, error: Exception, node: str, at: ConsumedAt) -
         "node": _start(node),
         _FIRST_PLACE: at.first_place.encode(),
         _TOPIC_ID: at.topic_id.encode(),
+        # The dead-letter topic may give the letter a time of its own.
+        _TIMESTAMP: b"-1" if record is None else b"%d" % record.timestamp()[1],
     }
     return [(f"{_PREFIX}{name}", text) for name, text in facts.items()]
 
@@ -248,6 +251,7 @@ class DeadLetterOrigin(NamedTuple):
     :param fed_by: the topics that the records of its topic were made of, if that is a repartition topic;
         empty if the letter does not hold them.
     :param topic_id: id that the topic had; empty if the letter does not hold it.
+    :param timestamp_ms: the record's own time, epoch milliseconds; -1 if the letter does not hold it.
     """
 
     topic: str
@@ -258,6 +262,7 @@ class DeadLetterOrigin(NamedTuple):
     first_place: str = ""
     fed_by: tuple[str, ...] = ()
     topic_id: str = ""
+    timestamp_ms: int = -1
 
     def headers_of(self, key: bytes | None, value: bytes | None) -> Headers | None:
         """Return the headers with which the record comes back; None for none."""
@@ -292,6 +297,7 @@ def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
     """
     facts, own = facts_of(headers)
     topic, partition, offset = facts.get("topic", ""), facts.get("partition", ""), facts.get("offset", "")
+    timestamp = facts.get(_TIMESTAMP, "")
     if not topic or not partition.isdecimal():
         return None
     return DeadLetterOrigin(
@@ -303,6 +309,7 @@ def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
         facts.get(_FIRST_PLACE, ""),
         tuple(filter(None, facts.get(_FED_BY, "").split("\n"))),
         facts.get(_TOPIC_ID, ""),
+        int(timestamp) if timestamp.isdecimal() else -1,
     )
 
 

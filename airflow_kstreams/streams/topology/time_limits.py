@@ -46,11 +46,13 @@ def stream_time_plans(
     for sub in subs:
         behind_ms = max((behind.get(topic, 0) for topic in sub.source_topics), default=0)
         by_name = set().union(*(names.get(topic, ()) for topic in sub.source_topics))
-        by_name |= {real_topic(topic) for node in sub.nodes for topic in _extracted(node)}
+        extracted = {real_topic(topic) for node in sub.nodes for topic in _extracted(node)}
+        by_name |= extracted
         found[sub.id] = StreamTimePlan(
             behind_ms=behind_ms,
             by_name=tuple(sorted(by_name)),
             windowed=any(held_back_ms(node) is not None for node in sub.nodes),
+            extracted=tuple(sorted(extracted)),
         )
         parking = {node.name for node in sub.nodes if _parks(node)}
         held = _held(sub.nodes)

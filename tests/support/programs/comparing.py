@@ -40,10 +40,13 @@ APPLICATION = "peer"
 BYTES = serdes.bytes()
 DEAD_LETTERS = "dead-letters"
 #: Headers of dead letters that differ: classes, traces and nodes have names of their own language, and only
-#: this engine says where a record was first and what its repartition topic is made of.
+#: this engine says where a record was first, its time and what its repartition topic is made of.
 OF_ITS_OWN = {
     f"__streams.errors.{name}"
-    for name in ("exception", "stacktrace", "node", "purpose", "first.place", "topic.id", "fed.by")
+    for name in (
+        *("exception", "stacktrace", "node", "purpose"),
+        *("first.place", "topic.id", "timestamp", "fed.by"),
+    )
 }
 _MATCHED = {topic for topics in PATTERNS.values() for topic in topics}
 

@@ -227,6 +227,21 @@ def test_nothing_is_late_where_no_task_has_closed_a_window() -> None:
     assert scene.dropped() == 0
 
 
+def test_nothing_is_late_where_the_broker_dates_what_comes_back() -> None:
+    scene = Scene(Code(counted(WINDOWS["tumbling"])))
+    scene.kafka.alter_topic("in", message_timestamp_type="LogAppendTime")
+    scene.send("in", [900], BAD)
+    scene.clock.sleep(1.0)
+    scene.send("in", [900])
+    scene.run()
+    scene.clock.sleep(1.0)
+
+    done = scene.replay()
+
+    assert (done.records, done.late, done.late_unknown) == (1, {}, 0)
+    assert scene.dropped() == 0
+
+
 def test_nothing_is_said_without_windows() -> None:
     scene = Scene(Code(lambda stream, other: stream.group_by_key().count(store="x")))
     scene.send("in", [900], BAD)

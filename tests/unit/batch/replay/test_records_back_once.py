@@ -107,6 +107,18 @@ def test_letter_of_a_record_that_came_back_before_is_passed_by_when_selections_f
     assert scene.values_back() == ["a", "b"]
 
 
+def test_record_comes_back_once_and_with_its_time_when_letters_have_the_brokers(scene: Scene) -> None:
+    scene.kafka.alter_topic(DEAD, message_timestamp_type="LogAppendTime")
+    for node in ("first", "second"):
+        scene.clock.sleep(1.0)
+        twice(scene, "a", node)
+
+    done = scene.replay()
+
+    assert (done.records, done.repeated) == (1, 1)
+    assert scene.last("in").timestamp()[1] == 1_000
+
+
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_kstreams.batch.replay.replay._BATCH_RECORDS", 5)
@@ -164,8 +176,9 @@ def test_another_record_comes_back_though_it_lies_at_the_same_offset(scene: Scen
     scene.letter("a")
     assert scene.replay("r1").records == 1
     (letter,) = scene.kafka.records(DEAD)
+    other = {f".{change}": b"1", ".timestamp": b"2000" if change == "time" else b"1000"}
     headers = [
-        (name, b"1" if name.endswith(".partition") and change == "partition" else data)
+        (name, next((text for end, text in other.items() if name.endswith(end)), data))
         for name, data in letter.headers() or []
     ]
     scene.kafka.append(

@@ -158,6 +158,7 @@ def test_record_goes_to_the_dead_letter_topic_with_its_bytes_when_the_handler_sa
         "__streams.errors.node": b"KSTREAM-MAPVALUES-0000000001",
         "__streams.errors.first.place": b"in-0@0/test",
         "__streams.errors.topic.id": b"test",
+        "__streams.errors.timestamp": b"5",
         "__streams.errors.purpose": b"map values at test_error_handling.py:%d" % line,
     }
 
