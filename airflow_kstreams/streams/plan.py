@@ -144,12 +144,15 @@ class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     :param parked: True for the keys of a retry topic.
     :param prefixed: True if keys begin with the length of the bytes that decide the partition, then these
         bytes.
+    :param rewritten: True if the serde may have read a key in other bytes than it writes, which is why the
+        partition cannot be computed; the rest is true of what it writes.
     """
 
     unfit: str = ""
     suffix: int = 0
     parked: bool = False
     prefixed: bool = False
+    rewritten: bool = False
 
     def placing(self, key: bytes) -> bytes | None:
         """Return the bytes that decide the partition of an entry's records; None if these have no key, and

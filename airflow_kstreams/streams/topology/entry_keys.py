@@ -59,7 +59,10 @@ def _of_serde(
         return EntryKeys(suffix=behind, parked=parked)
     return EntryKeys(
         unfit=f"its keys are in the format {serde.id}, which may write a key that was read in other bytes, "
-        "whose partition is another one"
+        "whose partition is another one",
+        suffix=behind,
+        parked=parked,
+        rewritten=True,
     )
 
 

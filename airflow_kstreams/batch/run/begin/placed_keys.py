@@ -137,6 +137,13 @@ class _Meeting:
         """The forms of keys whose bytes may be others than the engine's, by topic."""
         return {topic: form for form in self.sub.key_forms for topic in form.topics}
 
+    @property
+    def certain_form(self) -> KeyForm | None:
+        """The form of the keys if it is known of all topics what the engine would write for their keys."""
+        forms = [self.forms[topic] for topic in self.topics if topic in self.forms]
+        certain = len(forms) == len(self.topics) and all(form.type is not None for form in forms)
+        return forms[0] if certain else None
+
     def asked(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic that are looked at."""
         return first_partitions(topic, self.count, max(1, PARTITIONS // len(self.topics)))
@@ -235,11 +242,17 @@ def _states(look: KeyLook, plan: TopologyPlan, meeting: _Meeting) -> Iterator[_P
                 meeting.count,
             ):
                 continue  # the check of the groups refuses another number
-            keys = meeting.sub.entry_keys[topic]
-            asked = () if keys.unfit else first_partitions(topic, meeting.count)
+            # Entries in other bytes than the records had are compared if both have one known form.
+            keys, form = meeting.sub.entry_keys[topic], meeting.certain_form
+            unknown = keys.unfit and not (keys.rewritten and form is not None)
+            asked = () if unknown else first_partitions(topic, meeting.count)
             seen = seen_keys(look.session, look.whole(asked), {topic: partial(_placing, keys)})
+            rewrite = bytes if form is None else in_one_form(form)
             yield _Placed(
-                topic=topic, count=meeting.count, seen=tuple(seen), ours=all(map(is_ours, each.partitions))
+                topic=topic,
+                count=meeting.count,
+                seen=tuple(dataclasses.replace(key, key=rewrite(key.key)) for key in seen),
+                ours=all(map(is_ours, each.partitions)),
             )
 
 

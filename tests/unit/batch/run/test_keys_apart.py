@@ -599,3 +599,46 @@ def test_state_goes_on_where_keys_are_placed_alike(
     publish(kafka, "right")
     app(kafka, after).run("run-2")
     assert counts(kafka) == dict.fromkeys(KEYS, 2)
+
+
+def by_flight(topic: str, *, repartitioned: bool = False) -> Define:
+    def define(builder: KStreamBuilder) -> None:
+        stream = builder.stream(topic, key_serde=serdes.of(Flight))
+        counted(stream.repartition(PARTITIONS) if repartitioned else stream)
+
+    return define
+
+
+def publish_flights(kafka: InMemoryKafka, topic: str, *, in_order: bool) -> None:
+    for code in KEYS:
+        fields = flight(code) if in_order else reverse(flight(code))
+        kafka.append(topic, b"flown", json.dumps(fields, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left_in_order", "right_in_order"),
+    [
+        (by_flight("left"), by_flight("right"), True, False),
+        (by_flight("left"), by_flight("right"), False, True),
+        (by_flight("left", repartitioned=True), by_flight("left"), False, False),
+        (by_flight("left"), by_flight("left", repartitioned=True), False, False),
+    ],
+)
+def test_state_is_not_left_in_other_tasks_by_keys_in_another_form(
+    kafka: InMemoryKafka, before: Define, after: Define, left_in_order: bool, right_in_order: bool
+) -> None:
+    publish_flights(kafka, "left", in_order=left_in_order)
+    publish_flights(kafka, "right", in_order=right_in_order)
+    app(kafka, before).run("run-1")
+    assert f"has state in {CHANGELOG}, and its keys are not placed" in refused(kafka, after, "run-2").cause
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_state_goes_on_where_another_topic_has_keys_in_the_same_form(
+    kafka: InMemoryKafka, in_order: bool
+) -> None:
+    for topic in ("left", "right"):
+        publish_flights(kafka, topic, in_order=in_order)
+    app(kafka, by_flight("left")).run("run-1")
+    app(kafka, by_flight("right")).run("run-2")
+    assert [*counts(kafka).values()] == [2] * len(KEYS)
