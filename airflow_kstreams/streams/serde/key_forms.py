@@ -6,7 +6,8 @@ defaults, on the form of numbers and times. Begin loads no user code, so the pla
 begin makes an equivalent one of msgspec's.
 
 Rule: the equivalent type writes what it reads in the same bytes as the described one. A type of which that is
-not certain has no description: one that has functions of the user's, or refers to itself. Limits of values
+not certain has no description: one that has functions of the user's, or refers to itself, or a model with
+more than fields of plain types. Limits of values
 are no part of it, since what they exclude ends the run that reads it. Without a description, and with keys
 that are not of the type, a key keeps its fields as they are, and only blanks and escapes go.
 
@@ -23,13 +24,16 @@ import decimal
 import enum
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NotRequired, Required, TypedDict, Union, get_origin
+from inspect import isclass
+from types import UnionType
+from typing import Any, Literal, NotRequired, Required, TypedDict, Union, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, UnsetType, inspect
 
 from airflow_kstreams.streams.plan import KeyForm, TypeForm, decode_json, json_decoder, msgpack_decoder
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.typed import is_model
 
 _PLAIN: dict[str, Any] = {
     "Any": Any,
@@ -157,6 +161,8 @@ def _described(info: inspect.Type, sorts: bool) -> TypeForm:
             return _described(info.type, sorts)
         case inspect.CustomType() if info.cls is object:
             return "Any"
+        case inspect.CustomType() if is_model(info.cls):
+            return _described_model(info.cls)
         case inspect.SetType() | inspect.FrozenSetType() if not sorts:
             raise _UnknownError
         case inspect.LiteralType():
@@ -230,13 +236,16 @@ def _described_field(field: inspect.Field, sorts: bool) -> TypeForm:
     form = _described(field.type, sorts)
     if field.required:
         return [field.encode_name, form]
-    if field.default_factory in (list, dict, set):
-        return [field.encode_name, form, {} if field.default_factory is dict else []]
     if field.default_factory is not NODEFAULT:
-        return [field.encode_name, form]  # it may give something else each time
+        return [field.encode_name, form, *_empty(field.default_factory)]
     if field.default is NODEFAULT:
         return [field.encode_name, ["Unset", form]]
     return [field.encode_name, form, decode_json(msgspec.json.encode(field.default))]
+
+
+def _empty(factory: Any) -> list[Any]:
+    """Return the default that a function gives, or none if it may give another one each time."""
+    return [{} if factory is dict else []] if factory in (list, dict, set) else []
 
 
 def _with_fields(options: dict[str, Any], *fields: Any) -> Any:
@@ -261,3 +270,69 @@ def _value(kind: Any, default: Any) -> Any:
         return json_decoder(kind).decode(data)
     except msgspec.ValidationError:
         return default
+
+
+#: Types that pydantic writes as msgspec does, in all forms in which msgspec reads them.
+_IN_MODELS = {_PLAIN[name]: name for name in ("Bool", "Int", "Float", "Str", "Date", "UUID")}
+#: Settings of a model that change no bytes.
+_IDLE = frozenset({"frozen", "title", "extra"})
+#: Functions with which a model reads and writes in its own way.
+_OWN_WAYS = frozenset(
+    {"model_dump", "model_validate_json", "model_post_init", "__get_pydantic_core_schema__", "__init__"}
+)
+
+
+def _described_model(model: Any) -> TypeForm:
+    """Return the description of a pydantic model that has fields only; it is written as a dict."""
+    decorators = model.__pydantic_decorators__
+    if (
+        model.__pydantic_root_model__
+        or not _IDLE.issuperset(model.model_config)
+        or model.model_config.get("extra") == "allow"
+        or any(getattr(decorators, each.name) for each in dataclasses.fields(decorators))
+        or any(_OWN_WAYS & vars(each).keys() for each in model.__mro__ if is_model(each) and _is_own(each))
+    ):
+        raise _UnknownError
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    return ["Fields", {}, *(_described_model_field(name, fields[name]) for name in sorted(fields))]
+
+
+def _is_own(model: type) -> bool:
+    return model.__module__.partition(".")[0] != "pydantic"
+
+
+def _described_model_field(name: str, field: Any) -> TypeForm:
+    limits = all(type(each).__module__ == "annotated_types" for each in field.metadata)
+    names = {field.alias, field.validation_alias, field.serialization_alias}
+    if not limits or len(names) > 1 or field.exclude or getattr(field, "exclude_if", None):
+        raise _UnknownError
+    form = _described_in_model(field.annotation)
+    if field.is_required():
+        return [name, form]
+    if field.default_factory is not None:
+        return [name, form, *_empty(field.default_factory)]
+    return [name, form, decode_json(msgspec.json.encode(field.default))]
+
+
+def _described_in_model(annotation: Any) -> TypeForm:
+    if isclass(annotation):
+        if annotation in _IN_MODELS:
+            return _IN_MODELS[annotation]
+        if is_model(annotation):
+            return _described_model(annotation)
+        if issubclass(annotation, enum.Enum) and _is_plain(annotation):
+            return ["Enum", *(member.value for member in annotation)]
+    kind, items = get_origin(annotation), get_args(annotation)
+    if kind is Literal and all(isinstance(each, str) for each in items):
+        return ["Literal", *items]
+    if kind in (Union, UnionType) and len(items) == 2 and type(None) in items:
+        return ["Union", *("None" if each is type(None) else _described_in_model(each) for each in items)]
+    if kind is list:
+        return ["List", _described_in_model(*items)]
+    if kind is dict and items[0] is str:
+        return ["Dict", "Str", _described_in_model(items[1])]
+    if kind is tuple and ... not in items:
+        return ["Tuple", *map(_described_in_model, items)]
+    if annotation is Any:
+        return "Any"
+    raise _UnknownError

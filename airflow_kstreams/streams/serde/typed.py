@@ -161,21 +161,28 @@ def _of_model(model: Any) -> Serde[Any]:
     """Return the serde of a pydantic model, which checks objects by its own validation."""
     name = type_name(model)
 
-    def read(data: bytes) -> Any:
-        try:
-            return model.model_validate_json(data)
-        except ValueError as error:
-            raise UnfitValueError(f"the bytes hold no {name}: {_of_error(error)}") from None
-
     def encode(value: Any) -> bytes:
         return _encode(value.model_dump(mode="json", by_alias=True, warnings=False))
 
     # Not "of(": pydantic's validators may change what they read, so entries do not follow their keys.
     write = _writing(name, model, encode, model.model_validate_json)
-    serde = Serde[Any](id=f"model({name})", serialize=write, deserialize=read)
+    serde = Serde[Any](id=f"model({name})", serialize=write, deserialize=_ModelDecoder(model).decode)
     if not any(_holds_set(field.annotation) for field in model.model_fields.values()):
         return serde
     return dataclasses.replace(serde, for_topic=_no_keys(serde, name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ModelDecoder:
+    """Reads a pydantic model, as msgspec's decoders read a type."""
+
+    type: Any
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return self.type.model_validate_json(data)
+        except ValueError as error:
+            raise UnfitValueError(f"the bytes hold no {type_name(self.type)}: {_of_error(error)}") from None
 
 
 def _writing(

@@ -430,6 +430,12 @@ def reverse(fields: dict[str, Any]) -> dict[str, Any]:
             lambda code: {"name": code, "hall": 3},
             id="pydantic",
         ),
+        pytest.param(
+            serdes.of(Gate),
+            lambda code: {"hall": 1, "name": code},
+            lambda code: {"name": code},
+            id="default of pydantic left out",
+        ),
     ],
 )
 def test_keys_that_are_always_written_otherwise_do_not_part_in_silence(

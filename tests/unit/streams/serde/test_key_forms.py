@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import msgspec
+import pydantic
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, Serde, serdes
@@ -52,6 +54,55 @@ class Rolled(msgspec.Struct):
     city: str = msgspec.field(default_factory=lambda: "Rome")
 
 
+class Stripped(pydantic.BaseModel):
+    city: str
+
+    @pydantic.field_validator("city")
+    @classmethod
+    def strip(cls, city: str) -> str:
+        return city.strip()
+
+
+class Kept(pydantic.BaseModel, extra="allow"):
+    city: str
+
+
+class Lowered(pydantic.BaseModel, str_to_lower=True):
+    city: str
+
+
+class Sized(pydantic.BaseModel):
+    city: str
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def size(self) -> int:
+        return len(self.city)
+
+
+class Renamed(pydantic.BaseModel):
+    city: str = pydantic.Field(serialization_alias="town")
+
+
+class Distances(pydantic.BaseModel):
+    miles: list[Annotated[int, pydantic.AfterValidator(abs)]]
+
+
+class Dated(pydantic.BaseModel):
+    at: datetime.datetime
+
+
+class Cities(pydantic.RootModel[list[str]]):
+    pass
+
+
+class Shown(pydantic.BaseModel):
+    city: str
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        return {"town": self.city}
+
+
 def test_plan_has_each_form_once_and_with_the_topics_that_a_pattern_matches() -> None:
     builder = KStreamBuilder(default_key_serde=serdes.of(Place), default_value_serde=serdes.json())
     both = builder.stream("b").merge(builder.stream("a")).merge(builder.stream(pattern="c-.*"))
@@ -68,6 +119,15 @@ def test_type_that_functions_of_the_users_change_has_no_description(kind: Any) -
     form = form_of(serdes.json(kind))
     assert form == KeyForm(topics=(), format="json", sorts=False, type=None)
     assert as_written(form)(b'{"b": 1, "a": "\\u0041"}') == b'{"b":1,"a":"A"}'
+
+
+@pytest.mark.parametrize(
+    "model", [Stripped, Kept, Lowered, Sized, Renamed, Distances, Dated, Cities, Shown, list[Stripped]]
+)
+def test_model_that_is_more_than_its_fields_has_no_description(model: Any) -> None:
+    form = form_of(serdes.of(pydantic.create_model("Model", inner=model)))
+    assert form == KeyForm(topics=(), format="json", sorts=True, type=None)
+    assert as_written(form)(b'{"b": 1, "a": "\\u0041"}') == b'{"a":"A","b":1}'
 
 
 def test_field_whose_default_a_function_gives_is_described_as_one_that_is_there() -> None:
