@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import msgspec
 from rich.table import Table
@@ -113,7 +114,8 @@ def _measure_here(bootstrap: str, storage: Storage, keys: int, folder: str) -> M
     owner = StateOwner(application_id=settings.application_id, task_id="0_0", topology_hash="bench", tasks=1)
     state = TaskState(task, owner=owner, admin=admin, settings=settings, clock=clock)
     started = time.monotonic()
-    restored = restore_stores(task, state, cluster, admin, settings, clock)
+    with closing(cluster.reader(group_id=settings.application_id)) as reader:
+        restored = restore_stores(task, state, reader, admin, settings, clock)
     seconds = time.monotonic() - started
     if restored != keys:
         raise RuntimeError(f"restored {restored} records of {keys}")

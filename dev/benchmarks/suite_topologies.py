@@ -154,6 +154,24 @@ def sum_by_key() -> Topology:
     return builder.build()
 
 
+def last_by_key() -> Topology:
+    """Keep the last five amounts of the key that the records have: a store whose values could be changed."""
+    builder = KStreamBuilder()
+    (
+        _events(builder)
+        .group_by_key()
+        .aggregate(
+            list[int],
+            lambda _, event, last: [*last[-4:], event.amount],
+            store="last",
+            value_serde=serdes.json(list[int]),
+        )
+        .to_stream()
+        .send_to(OUTPUT, key_serde=serdes.string(), value_serde=serdes.json(list[int]))
+    )
+    return builder.build()
+
+
 def two_stage() -> Topology:
     """Give every record another key, and sum by that: two subtopologies and a topic between them."""
     builder = KStreamBuilder()
@@ -322,6 +340,7 @@ TOPOLOGIES: dict[str, Callable[[], Topology]] = {
         stateless,
         padded,
         sum_by_key,
+        last_by_key,
         two_stage,
         join,
         stream_table,

@@ -354,6 +354,14 @@ _ALL = (
         table=True,
     ),
     Workload(
+        name="last-50k",
+        shows="the last five amounts by key in a list, 50,000 keys",
+        topology="last_by_key",
+        records=1_000_000,
+        systems=(OURS,),
+        table=True,
+    ),
+    Workload(
         name="memory-16m",
         shows="sum by key of 16 million records in fresh workers",
         kind="memory",

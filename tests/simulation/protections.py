@@ -25,7 +25,6 @@ from airflow_kstreams.batch.run.intermediate_stops import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
-from airflow_kstreams.batch.task.restore import restore_stores
 from airflow_kstreams.batch.task.runner import TaskAttempt
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSlice, task_slice
 from airflow_kstreams.streams.bounded_read import BoundedRead
@@ -90,9 +89,12 @@ def _state_survives_an_abort() -> SwitchedOff:
     """The next attempt of a process goes on with the stores of the one that failed."""
     kept: dict[int, Any] = {}
 
-    def keeping(task: Any, state: Any, cluster: Any, *rest: Any) -> int:
+    restore = TaskAttempt._restore
+
+    def keeping(attempt: TaskAttempt, task: Any, *rest: Any) -> int:
+        cluster = attempt._cluster
         before = kept.get(id(cluster))
-        restored = restore_stores(task, state, cluster, *rest)
+        restored = restore(attempt, task, *rest)
         if before is not None and before[0] is cluster:
             for name, store in task.stores.items():
                 if not isinstance(store, InMemoryKeyValueStore):
@@ -103,7 +105,7 @@ def _state_survives_an_abort() -> SwitchedOff:
         kept[id(cluster)] = (cluster, task)
         return restored
 
-    return mock.patch("airflow_kstreams.batch.task.runner.restore_stores", keeping)
+    return mock.patch.object(TaskAttempt, "_restore", keeping)
 
 
 def _idle_tasks_are_silent() -> SwitchedOff:
@@ -309,7 +311,7 @@ def _read_uncommitted() -> SwitchedOff:
     """Readers see what was aborted."""
     reader = InMemoryKafka.reader
 
-    def uncommitted(self: InMemoryKafka, *, group_id: str, isolation: Any = None) -> Any:
+    def uncommitted(self: InMemoryKafka, *, group_id: str, **_: Any) -> Any:
         return reader(self, group_id=group_id, isolation="read_uncommitted")
 
     return mock.patch.object(InMemoryKafka, "reader", uncommitted)
