@@ -24,7 +24,6 @@ an operator or another run committed prove nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     changelog_deleted,
@@ -42,8 +41,8 @@ from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
-    ClusterPort,
     CommittedOffset,
+    ReaderPort,
     Record,
     TopicPartition,
 )
@@ -61,7 +60,7 @@ _POLL_SECONDS = 0.1
 def restore_stores(
     task: StreamTask,
     state: TaskState,
-    cluster: ClusterPort,
+    reader: ReaderPort,
     admin: AdminPort,
     settings: ApplicationSettings,
     clock: Clock,
@@ -69,6 +68,7 @@ def restore_stores(
 ) -> int:
     """Open a task's stores and replay every changelog partition into them.
 
+    :param reader: the task's reader; its earlier assignment is lost.
     :param state: local files of the task.
     :param evidence: compares the changelogs with the committed offsets.
     :return: number of changelog records that were replayed.
@@ -94,29 +94,28 @@ def restore_stores(
     progress = RestoreProgress(
         str(task.task_id), sum(ends[partition] - start for partition, start in waiting.items()), clock
     )
-    with closing(cluster.reader(group_id=settings.application_id)) as reader:
-        read = BoundedRead(
-            reader,
-            {partition: (start, ends[partition]) for partition, start in sorted(waiting.items())},
-            clock=clock,
-            poll_seconds=_POLL_SECONDS,
-            patience=Patience(
-                seconds=settings.run_stall_timeout_ms / 1000,
-                since="record",
-                error=lambda left, _: _stuck(task, left, admin),
-            ),
+    read = BoundedRead(
+        reader,
+        {partition: (start, ends[partition]) for partition, start in sorted(waiting.items())},
+        clock=clock,
+        poll_seconds=_POLL_SECONDS,
+        patience=Patience(
+            seconds=settings.run_stall_timeout_ms / 1000,
+            since="record",
+            error=lambda left, _: _stuck(task, left, admin),
+        ),
+    )
+    passed = sum(read.positions.values())
+    for fetched in read:
+        size_bytes = sum(
+            _restored(stores[partition], state.own(partition, records), f"changelog {partition.topic!r}")
+            for partition, records in fetched.items()
         )
-        passed = sum(read.positions.values())
-        for fetched in read:
-            size_bytes = sum(
-                _restored(stores[partition], state.own(partition, records), f"changelog {partition.topic!r}")
-                for partition, records in fetched.items()
-            )
-            restored |= {partition: records[-1].offset() + 1 for partition, records in fetched.items()}
-            before, passed = passed, sum(read.positions.values())
-            if passed > before:
-                records = sum(map(len, fetched.values()))
-                progress.add(records=records, size_bytes=size_bytes, offsets=passed - before)
+        restored |= {partition: records[-1].offset() + 1 for partition, records in fetched.items()}
+        before, passed = passed, sum(read.positions.values())
+        if passed > before:
+            records = sum(map(len, fetched.values()))
+            progress.add(records=records, size_bytes=size_bytes, offsets=passed - before)
     if evidence is not None:
         evidence.refuse_ahead(restored)
     progress.finish()

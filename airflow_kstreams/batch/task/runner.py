@@ -217,6 +217,10 @@ class TaskAttempt:
         :raises TaskFencedError: another driver owns the run now.
         """
         started, begun_ms = self._clock.monotonic_seconds(), self._clock.now_ms()
+        own_group = self._settings.application_id
+        # Made first, it connects while the others do what comes before reading.
+        making = self._cluster.reader(group_id=own_group, follows=self._settings.continuous)
+        reader = self._clients.enter_context(closing(making))
         admin = self._clients.enter_context(closing(self._cluster.admin()))
         refuse_unfit_timeouts(self._settings, admin)
         written = self._written_topics()
@@ -225,9 +229,6 @@ class TaskAttempt:
         self._limits = topic_limits(admin, written - {*small})
         outputs, state = self._writers()  # step 1
         fenced_ms = self._clock.now_ms()
-        own_group = self._settings.application_id
-        making = self._cluster.reader(group_id=own_group, follows=self._settings.continuous)
-        reader = self._clients.enter_context(closing(making))
         # Now that no older attempt can change what there is to do.
         slice_, share = self._share(reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
@@ -266,7 +267,7 @@ class TaskAttempt:
             slice_, task, share.committed, lambda: reader.committed(sorted(share.bounds))
         )
         restoring = self._clock.monotonic_seconds()
-        restored = self._restore(task, state_files, admin, failures, evidence)  # step 4
+        restored = self._restore(task, state_files, clients, failures, evidence)  # step 4
         restore_seconds = self._clock.monotonic_seconds() - restoring
         restored_ms = self._clock.now_ms()
         self._commit = TaskCommit(
@@ -320,7 +321,7 @@ class TaskAttempt:
         self,
         task: StreamTask,
         state_files: TaskState,
-        admin: AdminPort,
+        clients: TaskClients,
         failures: ReadFailures,
         evidence: ChangelogEvidence,
     ) -> int:
@@ -331,7 +332,7 @@ class TaskAttempt:
         changelogs = {*task.changelogs.values()}
         try:
             restored = restore_stores(
-                task, state_files, self._cluster, admin, self._settings, self._clock, evidence
+                task, state_files, clients.reader, clients.admin, self._settings, self._clock, evidence
             )
         except KStreamsError:
             failures.refuse_replaced(changelogs)
