@@ -75,7 +75,10 @@ class Environment:
         project = str(self.checkout / "pyproject.toml")
         extras = [option for extra in self.corner.extras for option in ("--extra", extra)]
         lowest = ["--resolution", "lowest-direct"] if self.corner.lowest else []
-        self._step("install what it requires", [*install, *lowest, "-r", project, *extras, *self.corner.pins])
+        self._step(
+            "install what it requires",
+            [*install, *lowest, "-r", project, *extras, *self.corner.pins, *self.corner.bounds],
+        )
         self._step("install the package", [*install, "--no-deps", str(self.checkout)])
         tools = [*_SUITES, *_PYTEST, *_DEMO, *(_OF_AIRFLOW if self.corner.airflow else ("croniter",))]
         # Kept as the package got them: what suites need must change nothing that is tried.
