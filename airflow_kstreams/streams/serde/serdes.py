@@ -15,7 +15,7 @@ import msgspec
 
 from airflow_kstreams.streams.plan import json_decoder, msgpack_decoder
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.typed import of, reading, type_name
+from airflow_kstreams.streams.serde.typed import of, reading, type_name, without_sets
 from airflow_kstreams.streams.serde.windowed import session_windowed, time_windowed
 from airflow_kstreams.streams.type_variables import T
 
@@ -159,7 +159,8 @@ def json(type: Any) -> Serde[Any]: ...
 def json(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """Return the serde of JSON, e.g. ``{"a": 1}`` <-> ``b'{"a":1}'``.
 
-    JSON has neither NaN nor infinity: both are written as ``null``.
+    JSON has neither NaN nor infinity: both are written as ``null``. Items of a set are written in any order,
+    so a type that has sets is refused for keys; :func:`of` sorts them.
 
     :param type: the type to decode into and check against: a ``msgspec.Struct``, a dataclass, a
         ``TypedDict``, or any type msgspec knows; None gives plain dicts, lists, strings and numbers. A
@@ -181,7 +182,7 @@ def json(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     if type is None:
         return Serde(id="json", serialize=encode, deserialize=json_decoder(Any).decode)
     read = reading("serdes.json", type, json_decoder)
-    return Serde(id=f"json({type_name(type)})", serialize=encode, deserialize=read)
+    return without_sets(Serde(id=f"json({type_name(type)})", serialize=encode, deserialize=read), type)
 
 
 @overload
@@ -193,6 +194,8 @@ def msgpack(type: Any) -> Serde[Any]: ...
 def msgpack(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """Return the serde of MessagePack, e.g. ``{"a": 1}`` <-> hex ``81 a1 61 01``.
 
+    A type that has sets is refused for keys, as by :func:`json`.
+
     :param type: the type to decode into and check against, as in :func:`json`.
     :raises TopologyError: msgspec does not know the type.
 
@@ -203,7 +206,7 @@ def msgpack(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     if type is None:
         return Serde(id="msgpack", serialize=encode, deserialize=msgpack_decoder(Any).decode)
     read = reading("serdes.msgpack", type, msgpack_decoder)
-    return Serde(id=f"msgpack({type_name(type)})", serialize=encode, deserialize=read)
+    return without_sets(Serde(id=f"msgpack({type_name(type)})", serialize=encode, deserialize=read), type)
 
 
 def _checked_bytes(value: Any) -> builtins.bytes:

@@ -24,7 +24,7 @@ from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.hints.hidden_values import UnfitTypeError, UnfitValueError, without_values
 from airflow_kstreams.streams.plan import json_decoder
 from airflow_kstreams.streams.serde.base import Serde, Side
-from airflow_kstreams.streams.serde.dataclass_defaults import keep_defaults
+from airflow_kstreams.streams.serde.inner_types import has_sets, keep_defaults
 from airflow_kstreams.streams.type_variables import T
 
 #: Types of JSON and MessagePack themselves.
@@ -63,6 +63,13 @@ def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callab
         )
     keep_defaults(annotation)
     return decode
+
+
+def without_sets(serde: Serde[Any], annotation: Any) -> Serde[Any]:
+    """Return a serde of a type that does not sort the items of sets, and refuses keys that have some."""
+    if not has_sets(annotation):
+        return serde
+    return dataclasses.replace(serde, for_topic=_no_keys(serde, type_name(annotation)))
 
 
 def is_model(given: Any) -> bool:
@@ -206,15 +213,15 @@ def _writing(
 
 
 def _no_keys(serde: Serde[Any], name: str) -> Callable[[str, Side], Serde[Any]]:
-    """Refuse a model with sets as a key: pydantic writes them in the order of hashes, which differs by
-    process.
+    """Refuse a type with sets as a key: unless they are sorted, equal ones may be written in different
+    orders.
     """
 
     def for_topic(topic: str, side: Side) -> Serde[Any]:
         if side == "key":
             raise TopologyError(
-                f"the keys of {topic!r} are {name}, which has a set: its bytes differ by process",
-                fix="give the model a sorted tuple instead, or make it a dataclass",
+                f"the keys of {topic!r} are {name}, which has a set: equal ones may differ in their bytes",
+                fix="give it a sorted tuple instead, or make it a dataclass and write serdes.of(...)",
             )
         return serde
 

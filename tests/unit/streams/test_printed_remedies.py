@@ -225,6 +225,12 @@ WALKS = [
         b'{"item":"a","marks":["x","y"]}',
     ),
     walked(
+        "typed._no_keys.for_topic",
+        lambda: serdes.json(Marked).bound("in", "key"),
+        lambda: serdes.of(Marked).bound("in", "key").serialize(Marked("a", {"y", "x"})),
+        b'{"item":"a","marks":["x","y"]}',
+    ),
+    walked(
         "windowed.time_windowed",
         lambda: serdes.time_windowed(TEXT, wrong(0.5)),
         lambda: serdes.time_windowed(TEXT, 3_600_000).id != "",

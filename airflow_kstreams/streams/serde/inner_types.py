@@ -1,4 +1,5 @@
-"""Makes msgspec write the defaults of dataclasses that it has read.
+"""Looks at the types within a type that msgspec reads, and makes it write the defaults of dataclasses that it
+has read.
 
 msgspec (0.22) gives an object that it reads no attribute for a default that the class itself has, and writes
 the attributes of an object only. So a key that leaves a default out would be written without it, and an equal
@@ -20,12 +21,21 @@ from msgspec import inspect
 
 def keep_defaults(annotation: Any) -> None:
     """Let msgspec write the defaults of all dataclasses in a type whose decoder it has made."""
-    for kind in _dataclasses_in(inspect.type_info(annotation)):
-        given = {field.name: field.default for field in dataclasses.fields(kind)}
-        for owner in kind.__mro__:
-            for name in given.keys() & owner.__dict__.keys():
-                if owner.__dict__[name] is given[name]:
-                    setattr(owner, name, _Default(name, given[name]))
+    for info in _types_in(inspect.type_info(annotation)):
+        if isinstance(info, inspect.DataclassType):
+            _keep_defaults_of(get_origin(info.cls) or info.cls)
+
+
+def _keep_defaults_of(kind: type) -> None:
+    """:param kind: a dataclass, or a class of attrs, which keeps no defaults itself."""
+    owners = kind.__mro__
+    if not dataclasses.is_dataclass(kind):
+        return
+    given = {field.name: field.default for field in dataclasses.fields(kind)}
+    for owner in owners:
+        for name in given.keys() & owner.__dict__.keys():
+            if owner.__dict__[name] is given[name]:
+                setattr(owner, name, _Default(name, given[name]))
 
 
 class _Default:
@@ -44,8 +54,14 @@ class _Default:
         return self._value
 
 
-def _dataclasses_in(info: inspect.Type) -> Iterator[Any]:
-    """Yield the dataclasses in a type, each once."""
+def has_sets(annotation: Any) -> bool:
+    """Return True if there is a set in a type whose decoder msgspec has made."""
+    sets = inspect.SetType | inspect.FrozenSetType
+    return any(isinstance(each, sets) for each in _types_in(inspect.type_info(annotation)))
+
+
+def _types_in(info: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield a type and those within it, each once."""
     seen: dict[int, msgspec.Struct] = {}
     left: list[msgspec.Struct] = [info]
     while left:
@@ -53,8 +69,8 @@ def _dataclasses_in(info: inspect.Type) -> Iterator[Any]:
         if id(each) in seen:
             continue
         seen[id(each)] = each
-        if isinstance(each, inspect.DataclassType) and dataclasses.is_dataclass(each.cls):
-            yield get_origin(each.cls) or each.cls
+        if isinstance(each, inspect.Type):
+            yield each
         for name in each.__struct_fields__:
             part = getattr(each, name)
             parts = part if isinstance(part, tuple) else (part,)
