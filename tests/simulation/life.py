@@ -475,11 +475,17 @@ class Life:
                 self._forget(state)
 
     def _may_begin_time_anew(self, tp: TopicPartition) -> None:
-        """Take it that the time of a partition goes on or not: both are right."""
+        """Take it that the time of a partition goes on or not: both are right. Where it does not, a
+        window that was given may come again, with what is read from now on.
+        """
         self.times[tp] = Span(-1, self.times.get(tp, Span()).high)
         for state, book in self.books.items():
             if self.known[state].reads(tp.topic) and tp.partition in book.closed:
                 book.closed[tp.partition] = Span(-1, book.closed[tp.partition].high)
+                told = self.told.get(state, Told()).windows
+                for given in [window for window in told if book.partitions[window[0]] == tp.partition]:
+                    told.pop(given)
+                    book.windows.pop(given, None)
 
     def _state(self, line: Line) -> str:
         """Return by what the state of a line is known: its changelog, or its output if it has none."""
