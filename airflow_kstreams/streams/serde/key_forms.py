@@ -92,7 +92,12 @@ def as_written(form: KeyForm) -> Rewrite:
     """Return the function from a key in any form to the engine's bytes of it."""
     order: Any = "deterministic" if form.sorts else None
     generic = _rewriting(form, Any, order)
-    return generic if form.type is None else _rewriting(form, _rebuilt(form.type), order, otherwise=generic)
+    if form.type is None:
+        return generic
+    try:
+        return _rewriting(form, _rebuilt(form.type), order, otherwise=generic)
+    except (LookupError, TypeError, ValueError, RecursionError):  # stored by another version
+        return generic
 
 
 def in_one_form(form: KeyForm) -> Rewrite:

@@ -138,6 +138,35 @@ def test_field_whose_default_a_function_gives_is_described_as_one_that_is_there(
 
 
 @pytest.mark.parametrize(
+    "broken",
+    [
+        "",
+        "Complex",
+        [],
+        ["List"],
+        ["List", None],
+        ["List", "Str", "Int"],
+        ["Fields"],
+        ["Fields", {"of": 1}, ["a", "Str"]],
+        ["Fields", {}, [7, "Str"]],
+        ["Fields", {}, ["a", ""]],
+        ["Fields", {}, ["a", ["Unset"]]],
+        ["Fields", {}, []],
+        ["Fields", 7, ["a", "Str"]],
+        ["TypedDict", ["a"]],
+        ["Enum", 1.5, []],
+        ["Literal", {}],
+        ["Dict", ["Set", "Int"], "Int", "Int"],
+        ["Union", "Str", ["Literal", "a"], "UUID"],
+        [["List"]],
+    ],
+)
+def test_description_that_another_version_stored_is_none(broken: Any) -> None:
+    form = KeyForm(topics=(), format="json", sorts=False, type=broken)
+    assert as_written(form)(b'{"b": 1, "a": 2}') == b'{"b":1,"a":2}'
+
+
+@pytest.mark.parametrize(
     "serde",
     [
         serdes.string(),
