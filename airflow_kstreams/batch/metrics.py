@@ -427,15 +427,17 @@ def speed_text(reports: Sequence[TaskReport]) -> str:
 
 
 def task_line(report: TaskReport, purposes: Mapping[str, str]) -> str:
-    """Return the records, commits and speed of a task in one line.
+    """Return the records, commits and speed of a task in one line, and how its records crossed to the client.
 
     :param purposes: node -> what it does, and the user's line.
     """
-    calls = "".join(f"; {line}" for line in call_lines([report], purposes))
+    more = "".join(f"; {line}" for line in call_lines([report], purposes))
+    if report.crossing:
+        more += f"; records crossed {report.crossing}"
     return (
         f"task {report.task_id} {report.outcome.replace('_', ' ')}: {counted(report.records_in, 'record')} "
         f"in, {report.records_out:,} out, {report.records_dropped:,} dropped, {report.restored:,} restored, "
-        f"{counted(report.commits, 'commit')}, {speed_text([report])}{calls}"
+        f"{counted(report.commits, 'commit')}, {speed_text([report])}{more}"
     )
 
 

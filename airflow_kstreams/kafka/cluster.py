@@ -14,6 +14,7 @@ from airflow_kstreams.kafka.configuration.secrets import redact
 from airflow_kstreams.kafka.connection import RequestTime
 from airflow_kstreams.kafka.delivery import sized, warn_of_small_limit
 from airflow_kstreams.kafka.reader import BoundedReader
+from airflow_kstreams.kafka.record_columns import border
 from airflow_kstreams.kafka.writer import IdempotentWriter, TransactionalWriter
 from airflow_kstreams.streams.ports import AdminPort, Isolation, ReaderPort, TopicLimits, WriterPort
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
@@ -64,6 +65,11 @@ class KafkaCluster:
         """The bootstrap servers."""
         return self._client_config["bootstrap.servers"]
 
+    @property
+    def crossing(self) -> str:
+        """How records cross between Python and the client: ``by columns``, or one by one, and why."""
+        return str(border())
+
     def reader(
         self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
     ) -> ReaderPort:
@@ -90,10 +96,12 @@ class KafkaCluster:
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
         limits: Mapping[str, TopicLimits] | None = None,
+        bulk: bool = False,
     ) -> WriterPort:
         """Make a writer: transactional with a transactional id, idempotent without one.
 
         :param limits: limits of the topics that the writer writes; the user's own client settings come first.
+        :param bulk: whether a transactional writer may send records without delivery reports.
         """
         limits = limits or {}
         config = {**sized(limits), **self._client_config}
@@ -106,6 +114,7 @@ class KafkaCluster:
             transaction_timeout_ms=transaction_timeout_ms,
             timeout_ms=self._time.request_ms,
             limits=limits,
+            bulk=bulk,
         )
 
     def admin(self) -> AdminPort:

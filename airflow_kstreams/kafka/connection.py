@@ -88,8 +88,8 @@ def await_connection(
         step = min(_STEP_SECONDS, max(deadline - time.monotonic(), 0.001))
         answered = all(guarded("connecting", bootstrap, _ask, client, step) for _ in range(_ANSWERS))
         polled = guarded("connecting", bootstrap, client.poll, 0)
-        if isinstance(polled, Message):
-            events.note_group_error(polled)
+        if isinstance(polled, Message) and (error := polled.error()) is not None:
+            events.note_group_error(error)
         if answered:
             events.seen_connected()
             return

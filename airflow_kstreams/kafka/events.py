@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from airflow_kstreams.kafka.configuration.secrets import without_secrets
 from airflow_kstreams.streams.plan import json_decoder
@@ -103,14 +103,13 @@ class ClientEvents:
         """Record that a broker answered."""
         self.all_down_since = None
 
-    def note_group_error(self, message: Message) -> bool:
-        """Remember a polled message if it is an error of the group; return whether it is.
+    def note_group_error(self, error: KafkaError) -> bool:
+        """Remember a polled error if it is one of the group; return whether it is.
 
         The client reports such an error once, in the next poll. A reader that only reads assigned partitions
         needs no group; one that commits, or asks for committed offsets, is refused from then on.
         """
-        error = message.error()
-        if error is None or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+        if error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             return False
         self.group_error = error
         return True

@@ -7,7 +7,7 @@ protocol plays no part: the transactional writer does the fencing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,10 +28,18 @@ from airflow_kstreams.kafka.client_errors import (
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import BoundedCaller, RequestTime, await_connection, bootstrap_of
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.record_columns import ColumnQueue, FetchFault, columns_of
 from airflow_kstreams.streams.bounded_read import partition_portions, portions
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
-from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
+from airflow_kstreams.streams.ports import (
+    CommittedOffset,
+    Fetched,
+    Isolation,
+    Record,
+    TimedRecords,
+    TopicPartition,
+)
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 64 MiB and more
 #: per partition; the fetch wait is short because a bounded read waits for its end once per partition (10 ms
@@ -54,6 +62,9 @@ _FOLLOWING = {"fetch.wait.max.ms": "10"}
 #: The client warns of one that is not longer by a second than ``fetch.wait.max.ms``.
 _LEAST_SOCKET_TIMEOUT_MS = int(_FOLLOWING["fetch.wait.max.ms"]) + 1_000
 _SERVED_AT_ONCE = 1
+#: Longest wait for records between two looks at the client's callbacks, and the first one where a partition
+#: may have to be forwarded again.
+_WAIT_SECONDS, _FIRST_WAIT_SECONDS = 0.1, 0.005
 #: The client's default; it refuses one below ``session.timeout.ms``. Neither means anything without a group.
 _MAX_POLL_INTERVAL_MS = 300_000
 _COORDINATOR_MOVING = frozenset(
@@ -68,6 +79,8 @@ _COORDINATOR_MOVING = frozenset(
 _FIRST_TRY_SECONDS = 1.0
 _ERRORS_AT_ONCE = 100
 _COORDINATOR_PAUSE_SECONDS = 0.1
+
+_Taken = tuple[dict[TopicPartition, Sequence[Record]], list[FetchFault]]
 
 
 class BoundedReader:
@@ -99,6 +112,9 @@ class BoundedReader:
         self._assigned: tuple[TopicPartition, ...] = ()
         self._paused: set[TopicPartition] = set()
         self._connected = False
+        #: Partitions that were assigned while others were, and from which nothing has come yet.
+        self._unheard: set[TopicPartition] = set()
+        self._assigned_before = False
         self._known_topics: set[str] = set()
         self._caller = BoundedCaller(f"commits-of-{group_id}", timeout_seconds=request_time.request_seconds)
         self._consumer: Consumer = guarded(
@@ -125,6 +141,8 @@ class BoundedReader:
                 **self._events.callbacks(),
             },
         )
+        #: From which records are taken in batches; None if they come one by one.
+        self._columns = columns_of(self._consumer, client_config)
 
     @property
     def group_id(self) -> str:
@@ -152,12 +170,16 @@ class BoundedReader:
         # The client would remember what was paused, and never fetch it when it is assigned again.
         if self._paused:
             self.resume(tuple(self._paused))
+        self._unheard = set(starts) if self._assigned_before else set()
+        self._assigned_before = self._assigned_before or bool(starts)
         self._assigned = tuple(starts)
         for topic in sorted({tp.topic for tp in starts} - self._known_topics):
             # Without this the client looks for the partitions' leaders in its own time, which can be half a
             # second.
             guarded("reading metadata", self._bootstrap, self._consumer.list_topics, topic, self._time.left())
             self._known_topics.add(topic)
+        if self._columns is not None:
+            self._columns.forward(starts)
         guarded(
             "assigning partitions",
             self._bootstrap,
@@ -171,23 +193,22 @@ class BoundedReader:
         :raises KafkaClientError: a partition cannot be read, every broker has been gone for the client
             timeout, or the time of all requests together is over.
         """
-        messages = self._consume(max_records, 0)
+        columns = self._columns
+        take = self._take_one_by_one if columns is None else partial(self._take_in_columns, columns)
+        records, faults = take(max_records, 0)
         # Checked also when records come: the end of a read needs more than one answer.
         timeout_seconds = self._time.left(timeout_seconds)
-        if not messages and timeout_seconds > 0:
+        if not records and not faults and timeout_seconds > 0:
             # One record ends the wait; records that came with it are taken without waiting again.
-            messages = self._consume(_SERVED_AT_ONCE, timeout_seconds)
-            if messages and max_records > _SERVED_AT_ONCE:
-                messages += self._consume(max_records - _SERVED_AT_ONCE, 0)
-        if not messages:
+            records, faults = take(_SERVED_AT_ONCE, timeout_seconds)
+            if (records or faults) and max_records > _SERVED_AT_ONCE:
+                more, more_faults = take(max_records - _SERVED_AT_ONCE, 0)
+                records, faults = _followed_by(records, more), faults + more_faults
+        if not records and not faults:
             self._refuse_lost_cluster()
             return Fetched({}, {})
         self._events.seen_connected()
-        records = [message for message in messages if message.error() is None]
-        ends: dict[TopicPartition, int] = {}
-        if len(records) != len(messages):
-            ends = self._ends_among(messages)
-        return Fetched(self._grouped(records), ends)
+        return Fetched(records, self._ends_among(faults) if faults else {})
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Stop fetching these partitions; they stay assigned."""
@@ -256,10 +277,55 @@ class BoundedReader:
         self._caller.close()
         if self._caller.stuck:
             return
+        if self._columns is not None:
+            self._columns.close()
         guarded("closing the consumer", self._bootstrap, self._consumer.close)
 
     def _consume(self, count: int, timeout_seconds: float) -> list[ClientMessage]:
         return guarded("reading", self._bootstrap, self._consumer.consume, count, timeout_seconds)
+
+    def _take_one_by_one(self, count: int, timeout_seconds: float) -> _Taken:
+        messages = self._consume(count, timeout_seconds)
+        records = [message for message in messages if message.error() is None]
+        faults = [] if len(records) == len(messages) else _faults_of(messages)
+        return self._grouped(records), faults
+
+    def _take_in_columns(self, columns: ColumnQueue, count: int, timeout_seconds: float) -> _Taken:
+        deadline = time.monotonic() + timeout_seconds
+        wait_seconds = _FIRST_WAIT_SECONDS if self._unheard else _WAIT_SECONDS
+        while True:
+            faults = self._served()
+            left = 0.0 if faults else max(0.0, deadline - time.monotonic())
+            records, more = columns.take(count, min(left, wait_seconds))
+            faults += more
+            if self._unheard:
+                self._unheard -= records.keys()
+                self._unheard.difference_update((fault.topic, fault.partition) for fault in faults)
+            if not records and not faults:
+                columns.forward(self._unheard)
+            if records or faults or left <= wait_seconds:
+                return records, faults
+            wait_seconds = min(2 * wait_seconds, _WAIT_SECONDS)
+
+    def _served(self) -> list[FetchFault]:
+        """Serve the client's callbacks, and return the errors that belong to no fetched record.
+
+        :raises KafkaClientError: a record came that should have come in a batch.
+        """
+        faults: list[FetchFault] = []
+        while (message := guarded("reading", self._bootstrap, self._consumer.poll, 0)) is not None:
+            if message.error() is None:
+                place = f"{_partition_of(message)}@{_offset_of(message)}"
+                raise KafkaClientError(
+                    f"reading {place} at {self._bootstrap}: the record did not come where the library "
+                    "airflow-kstreams-columns takes records",
+                    fix="run it again: the task reads from its committed offsets; if it comes again, set the "
+                    "environment variable KSTREAMS_COLUMNS to off where tasks run, and report it",
+                    code="_FAIL",
+                    retriable_code=True,
+                )
+            faults += _faults_of([message])
+        return faults
 
     def _until_coordinated(
         self,
@@ -298,27 +364,26 @@ class BoundedReader:
     def _refuse_group(self, what: str) -> None:
         """Raise if the broker has refused the group to the user: the client reports that once, in a poll."""
         if not self._assigned:  # a record that is polled here would be lost
-            for message in self._consume(_ERRORS_AT_ONCE, 0):
-                self._events.note_group_error(message)
+            for fault in _faults_of(self._consume(_ERRORS_AT_ONCE, 0)):
+                self._events.note_group_error(fault.error)
         refused = self._refused(self._events.group_error, what)
         if refused is not None:
             raise refused
 
-    def _ends_among(self, messages: Sequence[ClientMessage]) -> dict[TopicPartition, int]:
+    def _ends_among(self, faults: Sequence[FetchFault]) -> dict[TopicPartition, int]:
         ends: dict[TopicPartition, int] = {}
-        for message in messages:
-            error = message.error()
-            if error is None or self._events.note_group_error(message):
+        for fault in faults:
+            error, tp = fault.error, TopicPartition(fault.topic, fault.partition)
+            if self._events.note_group_error(error):
                 continue
             if error.code() != KafkaError._PARTITION_EOF:
-                what = f"reading {message.topic()}-{message.partition()}@{message.offset()}"
-                place = (*_partition_of(message), _offset_of(message))
+                what = f"reading {tp}@{fault.offset}"
                 raise (
-                    self._refused(error, what, message.topic())
-                    or unreadable_batch(error, place, limit=self._limit)
+                    self._refused(error, what, fault.topic)
+                    or unreadable_batch(error, (*tp, fault.offset), limit=self._limit)
                     or from_kafka_error(error, what=what, where=self._bootstrap)
                 )
-            ends[_partition_of(message)] = _offset_of(message)
+            ends[tp] = fault.offset
         return ends
 
     def _grouped(self, records: list[ClientMessage]) -> dict[TopicPartition, Sequence[Record]]:
@@ -390,6 +455,28 @@ def client_offsets(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Cl
 
 def _client_partitions(partitions: Collection[TopicPartition]) -> list[ClientPartition]:
     return [ClientPartition(tp.topic, tp.partition) for tp in partitions]
+
+
+def _followed_by(
+    first: dict[TopicPartition, Sequence[Record]], more: dict[TopicPartition, Sequence[Record]]
+) -> dict[TopicPartition, Sequence[Record]]:
+    """Return the records of two takes that followed each other; one record at most is in the first."""
+    for tp, records in first.items():
+        behind = more.get(tp, ())
+        if isinstance(records, TimedRecords) and isinstance(behind, TimedRecords):
+            behind[:0] = records
+            behind.timestamps_ms[:0] = records.timestamps_ms
+        else:
+            more[tp] = [*records, *behind] if behind else records
+    return more
+
+
+def _faults_of(messages: Iterable[ClientMessage]) -> list[FetchFault]:
+    return [
+        FetchFault(*_partition_of(message), _offset_of(message), error)
+        for message in messages
+        if (error := message.error()) is not None
+    ]
 
 
 def _partition_of(message: ClientMessage) -> TopicPartition:

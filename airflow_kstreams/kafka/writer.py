@@ -15,6 +15,12 @@ against the writer.
 
 Invariant: a record that was handed to ``produce`` is delivered by the end of a successful ``flush`` or
 ``commit``, or the first failure is raised there with its topic and partition.
+
+A bulk writer sends records without delivery reports where it can (``kafka/record_columns.py``). A record that
+is refused then fails its transaction, which the client refuses to commit, without a name. The writer raises
+:class:`TransactionAbortedError` for every such failure that another attempt may find again, and the next
+writer of the same transactional id sends records one by one, until it has committed: its error names the
+record.
 """
 
 from __future__ import annotations
@@ -41,8 +47,16 @@ from airflow_kstreams.kafka.connection import BoundedCaller, await_connection, b
 from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, of_transaction
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
+from airflow_kstreams.kafka.record_columns import Sender, sender_of
 from airflow_kstreams.streams.bounded_read import portions
-from airflow_kstreams.streams.errors import KStreamsError, SuspectWriterError
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    KStreamsError,
+    RecordError,
+    SuspectWriterError,
+    TaskFencedError,
+    TransactionAbortedError,
+)
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicLimits, TopicPartition
 
@@ -69,6 +83,10 @@ _SUSPECT_SECONDS = 10.0
 
 
 _ROOM_STEP_SECONDS = 0.05
+#: How often a flush looks whether a record was refused of which no report comes.
+_UNREPORTED_STEP_SECONDS = 0.5
+#: Transactional ids of this process whose next writer sends records one by one.
+_ONE_BY_ONE: set[str] = set()
 
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 1 GiB; batches
@@ -225,7 +243,7 @@ class IdempotentWriter:
             self._producer,
             bootstrap=self._bootstrap,
             timeout_seconds=self._timeout_seconds,
-            explain=self._explain,
+            explain=self._explain_refusal,
             refused=self._failures,
         )
 
@@ -250,18 +268,25 @@ class IdempotentWriter:
         :raises KafkaClientError: the broker could not be reached or refused the records.
         """
         self._connect()
-        remaining: list[int] = []
-        error = attempt(lambda: remaining.append(self._producer.flush(self._timeout_seconds)))
-        if error is not None:
-            self._suspect = True
-            raise self._explain(error, "sending")
-        self._raise_delivery_failure()
-        if remaining[0]:
+        deadline = time.monotonic() + self._timeout_seconds
+        remaining = [1]
+        while remaining[-1]:
+            # Behind a record that was refused, others wait for ever.
+            left = deadline - time.monotonic()
+            step = min(_UNREPORTED_STEP_SECONDS, left) if self._unreported else left
+            error = attempt(lambda: remaining.append(self._producer.flush(step)))  # noqa: B023 - called at once
+            if error is not None:
+                self._suspect = True
+                raise self._explain(error, "sending")
+            self._raise_delivery_failure()
+            if step == left:
+                break
+        if remaining[-1]:
             self._suspect = True
             detail = self._events.last_error or "no answer"
             raise unreachable(
                 self._bootstrap,
-                f"{counted(remaining[0], 'record')} undelivered after {self._timeout_seconds:g} s: {detail}",
+                f"{counted(remaining[-1], 'record')} undelivered after {self._timeout_seconds:g} s: {detail}",
                 code="_TIMED_OUT",
             )
 
@@ -294,6 +319,11 @@ class IdempotentWriter:
         self._release()
         del self._producer
 
+    @property
+    def _unreported(self) -> bool:
+        """True if records were sent without a delivery report."""
+        return False
+
     def _connect(self) -> None:
         if not self._connected:
             await_connection(
@@ -306,13 +336,21 @@ class IdempotentWriter:
         if error is None:
             return
         self._suspect = True
-        refused = self._failures.refused_record()
+        refused = self._refused_record()
         if refused is not None:
             raise refused
         raise self._explain(error, f"sending to {self._failures.topic}-{self._failures.partition}")
 
+    def _refused_record(self) -> RecordError | None:
+        """Return the failure if the broker refused a record for itself."""
+        return self._failures.refused_record()
+
     def _explain(self, error: Any, what: str) -> KStreamsError:
         return self._refused(kafka_error_of(error), what) or convert(error, what=what, where=self._bootstrap)
+
+    def _explain_refusal(self, error: Any, what: str) -> KStreamsError:
+        """Return the error for a record that the client does not take."""
+        return self._explain(error, what)
 
     def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
         return self._refusals.explain(error, what, poll=self._producer.poll)
@@ -326,6 +364,7 @@ class TransactionalWriter(IdempotentWriter):
     :param transaction_timeout_ms: time after which the broker aborts a transaction.
     :param timeout_ms: bound of every request.
     :param limits: limits of the topics that the writer writes, for error texts.
+    :param bulk: whether it may send records without delivery reports, see the module.
     """
 
     def __init__(
@@ -336,6 +375,7 @@ class TransactionalWriter(IdempotentWriter):
         transaction_timeout_ms: int,
         timeout_ms: int,
         limits: Mapping[str, TopicLimits] | None = None,
+        bulk: bool = False,
     ) -> None:
         self._transactional_id = transactional_id
         self._group_id = ""
@@ -359,6 +399,17 @@ class TransactionalWriter(IdempotentWriter):
                 "statistics.interval.ms": str(_STATISTICS_INTERVAL_MS),
             },
         )
+        self._sender: Sender | None = None
+        self._sent_at_begin = 0
+        if bulk and transactional_id not in _ONE_BY_ONE:
+            self._sender = sender_of(
+                self._producer,
+                client_config,
+                fall_back=self.produce,
+                taken=self._failures.times.taken,
+            )
+        if self._sender is not None:
+            self.produce = self._sender.produce
 
     @property
     def suspect(self) -> bool:
@@ -402,8 +453,22 @@ class TransactionalWriter(IdempotentWriter):
             raise SuspectWriterError(self._transactional_id)
         self._failures.clear()
         self._remember_connection()
+        self._sent_at_begin = 0 if self._sender is None else self._sender.sent
         self._transact("beginning a transaction", "begin_transaction")
         self._in_transaction = True
+
+    @property
+    def _unreported(self) -> bool:
+        """True if records of the open transaction have no delivery report."""
+        return self._sender is not None and self._sender.sent > self._sent_at_begin
+
+    def _raise_delivery_failure(self) -> None:
+        super()._raise_delivery_failure()
+        # The client notes that a record was refused before it takes it for sent.
+        error = self._state_error() if self._unreported else None
+        if error is not None:
+            self._suspect = True
+            raise self._explain(error, "sending")
 
     def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
         """Add offsets to the transaction.
@@ -432,6 +497,8 @@ class TransactionalWriter(IdempotentWriter):
     def close(self) -> None:
         """Drop queued records and the client, see :class:`IdempotentWriter`."""
         self._caller.close()
+        if self._sender is not None:
+            self._sender.release()
         super().close()
 
     def commit(self) -> None:
@@ -446,6 +513,7 @@ class TransactionalWriter(IdempotentWriter):
         self.flush()
         self._transact("committing the transaction", "commit_transaction", self._timeout_seconds)
         self._in_transaction = False
+        _ONE_BY_ONE.discard(self._transactional_id)
 
     def abort(self) -> None:
         """Abort the transaction; when this raises, drop the writer."""
@@ -477,7 +545,7 @@ class TransactionalWriter(IdempotentWriter):
         error = error if error is not None else served
         if error is not None:
             self._suspect = True
-            raise self._failures.refused_record() or self._explain(error, what)
+            raise self._refused_record() or self._explain(error, what)
         if seconds >= _SUSPECT_SECONDS:
             self._suspect = True
 
@@ -502,7 +570,31 @@ class TransactionalWriter(IdempotentWriter):
         self._disconnects_at_begin = self._events.disconnects
         self._errors_at_begin = self._events.connection_errors
 
+    def _refused_record(self) -> RecordError | None:
+        # Where records have no report, one that has may only be of the same batch.
+        return None if self._unreported else super()._refused_record()
+
     def _explain(self, error: Any, what: str) -> KStreamsError:
+        explained = self._explained(error, what)
+        if not self._unreported or isinstance(explained, TaskFencedError):
+            return explained
+        if isinstance(explained, KafkaClientError) and explained.is_retriable:
+            return explained
+        _ONE_BY_ONE.add(self._transactional_id)
+        return TransactionAbortedError(
+            explained.cause,
+            fix="nothing: the task aborts and resumes from its committed offsets, and sends records one by "
+            "one, so that an error names the record that is refused, if one is",
+            task_id=self._transactional_id,
+        )
+
+    def _explain_refusal(self, error: Any, what: str) -> KStreamsError:
+        explained = self._explained(error, what)
+        # It is this record's own, unless the transaction has failed by an earlier one.
+        aborted = isinstance(explained, TransactionAbortedError)
+        return self._explain(error, what) if aborted else explained
+
+    def _explained(self, error: Any, what: str) -> KStreamsError:
         kafka_error = kafka_error_of(error)
         if isinstance(error, CallOverdueError):
             return convert(error, what=f"{what} of {self._transactional_id}", where=self._bootstrap)
@@ -516,6 +608,8 @@ class TransactionalWriter(IdempotentWriter):
         return of_transaction(kafka_error, what, self._transactional_id, self._bootstrap)
 
     def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
+        if self._unreported:
+            return None  # no report would name the topic
         # The client asks for an abort and another try, which cannot help.
         what = f"{what} of {self._transactional_id}"
         return self._refusals.explain(error, what, poll=self._producer.poll, group_id=self._group_id)

@@ -6,7 +6,7 @@ Kafka client's own message so that the hot path needs no wrapper object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -50,6 +50,20 @@ class Record(Protocol):
     def leader_epoch(self) -> int | None:
         """Return the leader epoch under which the record was written, None if the broker does not give it."""
         ...
+
+
+class TimedRecords(list[Record]):
+    """Fetched records of one partition, with a list of their timestamps beside them.
+
+    :param records: the records, in offset order.
+    :param timestamps_ms: timestamp of each, epoch milliseconds.
+    """
+
+    __slots__ = ("timestamps_ms",)
+
+    def __init__(self, records: Iterable[Record], timestamps_ms: list[int]) -> None:
+        super().__init__(records)
+        self.timestamps_ms = timestamps_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +155,8 @@ class TopicLimits(NamedTuple):
 class Fetched(NamedTuple):
     """The result of one poll.
 
-    :param records: partition -> its records, in offset order.
+    :param records: partition -> its records, in offset order; where their timestamps came beside them, as
+        :class:`TimedRecords`.
     :param ends: partition found at its end -> the offset after the last one that this reader can read now;
         under read_committed the last stable offset, past any transaction markers and aborted records before
         it.
@@ -289,6 +304,11 @@ class AdminPort(Protocol):
 class ClusterPort(Protocol):
     """Makes clients of one Kafka cluster."""
 
+    @property
+    def crossing(self) -> str:
+        """How records cross between Python and the client, for reports; empty where there is no client."""
+        ...
+
     def reader(
         self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
     ) -> ReaderPort:
@@ -305,6 +325,7 @@ class ClusterPort(Protocol):
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
         limits: Mapping[str, TopicLimits] | None = None,
+        bulk: bool = False,
     ) -> WriterPort:
         """Make a writer.
 
@@ -313,6 +334,8 @@ class ClusterPort(Protocol):
         :param limits: topic that the writer writes -> its limits: the writer takes the largest record that
             any of them takes, and its batches are small enough for all of them. None for the client's own
             limits.
+        :param bulk: whether its transactions hold many records, and another writer makes a failed one again:
+            then its error need not name the record that was refused, but that of the second writer does.
         """
         ...
 

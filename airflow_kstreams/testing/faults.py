@@ -62,6 +62,11 @@ class FaultyCluster:
         self._cluster = cluster
         self._interceptor = interceptor
 
+    @property
+    def crossing(self) -> str:
+        """How records cross between Python and the client."""
+        return self._cluster.crossing
+
     def reader(
         self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
     ) -> ReaderPort:
@@ -81,18 +86,21 @@ class FaultyCluster:
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
         limits: Mapping[str, TopicLimits] | None = None,
+        bulk: bool = False,
     ) -> WriterPort:
         """Make a writer; the interceptor gets this call, too.
 
         :param transactional_id: None for a writer without transactions.
         :param transaction_timeout_ms: time after which the broker aborts a transaction.
         :param limits: limits of each topic that the writer writes.
+        :param bulk: whether another writer makes a failed transaction again.
         """
         make = partial(
             self._cluster.writer,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             limits=limits,
+            bulk=bulk,
         )
         made = self._interceptor.call("cluster.writer", self._cluster, make, (transactional_id,))
         return cast("WriterPort", FaultyWriter(made, self._interceptor))

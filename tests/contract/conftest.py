@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
@@ -28,8 +28,11 @@ from airflow_kstreams.streams.ports import (
     WriterPort,
 )
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.kafka.crossing import WAYS, crossing
 
 CLUSTERS = ("memory", "memory varied", "broker")
+#: The same, and the broker with the ways by which records do not cross unless asked for.
+CLUSTERS_AND_WAYS = (*CLUSTERS, *(f"broker, {way}" for way in WAYS[1:]))
 _SECONDS = 30.0
 #: Transaction markers are dated by the clock.
 _EPOCH_MS = 1_700_000_000_000
@@ -156,12 +159,23 @@ def awake(kafka: str) -> str:
 
 @pytest.fixture(params=CLUSTERS)
 def contract(request: pytest.FixtureRequest) -> Iterator[Contract]:
-    if request.param == "broker":
+    yield from made_contract(request)
+
+
+def made_contract(request: pytest.FixtureRequest) -> Iterator[Contract]:
+    """The fixture, for suites with parameters of their own."""
+    name, _, way = request.param.partition(", ")
+    with crossing(way) if way else nullcontext():
+        yield from _made_contract(request, name)
+
+
+def _made_contract(request: pytest.FixtureRequest, name: str) -> Iterator[Contract]:
+    if name == "broker":
         bootstrap = request.getfixturevalue("awake")
         cluster: ClusterPort = KafkaCluster({"bootstrap.servers": bootstrap})
         made = Contract(cluster=cluster, clock=SystemClock(), bootstrap=bootstrap)
     else:
-        random = Random(request.node.name) if "varied" in request.param else None
+        random = Random(request.node.name) if "varied" in name else None
         memory = InMemoryKafka(clock=ManualClock(now_ms=_EPOCH_MS), random=random)
         made = Contract(cluster=memory, clock=memory.clock)
     yield made

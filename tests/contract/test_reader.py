@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, TopicPartition
-from tests.contract.conftest import Contract
+from tests.contract.conftest import CLUSTERS_AND_WAYS, Contract, made_contract
+
+
+@pytest.fixture(params=CLUSTERS_AND_WAYS)
+def contract(request: pytest.FixtureRequest) -> Iterator[Contract]:
+    yield from made_contract(request)
 
 
 def filled(contract: Contract, count: int = 3) -> TopicPartition:

@@ -300,6 +300,7 @@ class TaskAttempt:
             state_files=state_files,
             commit=self._commit,
             opened_ms=(begun_ms, fenced_ms, restored_ms),
+            crossing=self._cluster.crossing,
             clock=self._clock,
         )
 
@@ -420,6 +421,7 @@ class TaskAttempt:
             transactional_id=f"{self._settings.application_id}-{self._task_id}",
             transaction_timeout_ms=self._settings.transaction_timeout_ms,
             limits=self._limits,
+            bulk=self._settings.exactly_once,
         )
         self._clients.callback(writer.close)
         writer.init_transactions()
@@ -435,6 +437,7 @@ class OpenTask:
     :param state_files: local files of the task.
     :param opened_ms: times at which the attempt began, had fenced older ones, and had restored the stores,
         epoch milliseconds.
+    :param crossing: how records cross between Python and the client.
     """
 
     share: TaskSlice
@@ -442,6 +445,7 @@ class OpenTask:
     state_files: TaskState
     commit: TaskCommit
     opened_ms: tuple[int, int, int]
+    crossing: str
     clock: Clock
 
     def run(self) -> TaskReport:
@@ -464,7 +468,7 @@ class OpenTask:
         self.state_files.keep(self.commit.changelog_ends)
         first_commit_ms = self.loop.first_commit_ms
         times = TaskTimes(*self.opened_ms, ended_ms if first_commit_ms is None else first_commit_ms, ended_ms)
-        return msgspec.structs.replace(committed.report(), times=times)
+        return msgspec.structs.replace(committed.report(), times=times, crossing=self.crossing)
 
 
 def _partition_count(slice_: Slice, admin: AdminPort) -> Callable[[str], int]:

@@ -22,7 +22,7 @@ from typing import Any
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.graph.nodes import SourceNode
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
-from airflow_kstreams.streams.ports import Headers, Record, TopicPartition
+from airflow_kstreams.streams.ports import Headers, Record, TimedRecords, TopicPartition
 from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtractor
 
 #: Kafka keeps timestamps in signed 64-bit numbers.
@@ -65,16 +65,20 @@ class RecordTimestamps:
 
     def __call__(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[int]]:
         """Return the records and their timestamps."""
-        # Neighbours often share a time, and then its object: tables keep a time for each key.
-        last = -1
-        timestamps = [
-            last if (time_ms := record.timestamp()[1]) == last else (last := time_ms) for record in records
-        ]
+        if isinstance(records, TimedRecords):
+            timestamps = records.timestamps_ms
+        else:
+            # Neighbours often share a time, and then its object: tables keep a time for each key.
+            last = -1
+            timestamps = [
+                last if (time_ms := record.timestamp()[1]) == last else (last := time_ms)
+                for record in records
+            ]
         allowed_ms, largest_ms = self._allowed(), max(timestamps)
         if min(timestamps) >= 0 and largest_ms <= allowed_ms:
             self._latest_ms = max(self._latest_ms, largest_ms)
             return records, timestamps
-        kept = list(records)
+        kept, timestamps = list(records), list(timestamps)
         for index, timestamp_ms in enumerate(timestamps):
             if timestamp_ms < 0:
                 kept[index] = UnfitRecord(records[index], no_timestamp(timestamp_ms))

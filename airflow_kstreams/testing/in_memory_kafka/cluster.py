@@ -67,6 +67,11 @@ class InMemoryKafka:
 
     # == the port
 
+    @property
+    def crossing(self) -> str:
+        """Empty: records cross to no client."""
+        return ""
+
     def reader(
         self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
     ) -> ReaderPort:
@@ -88,13 +93,16 @@ class InMemoryKafka:
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
         limits: Mapping[str, TopicLimits] | None = None,
+        bulk: bool = False,
     ) -> WriterPort:
         """Make a writer: transactional with a transactional id, idempotent without one.
 
         :param transactional_id: claimed by ``init_transactions``.
         :param transaction_timeout_ms: time after which the broker aborts a transaction.
         :param limits: limits of each topic that the writer writes.
+        :param bulk: makes no difference here: every error names its record.
         """
+        del bulk
         if transactional_id is None:
             return InMemoryIdempotentWriter(
                 self._broker, limits=writer_limits(limits), timeout_seconds=self._timeout_seconds

@@ -124,12 +124,13 @@ def writer(monkeypatch: pytest.MonkeyPatch, clock: FakeTime) -> TransactionalWri
     return made
 
 
-def make_another() -> TransactionalWriter:
+def make_another(*, bulk: bool = False) -> TransactionalWriter:
     made = TransactionalWriter(
         {"bootstrap.servers": "nowhere:1"},
         transactional_id="app-0_0",
         transaction_timeout_ms=60_000,
         timeout_ms=30_000,
+        bulk=bulk,
     )
     made.init_transactions()
     return made
@@ -396,3 +397,94 @@ def test_claim_that_fails_names_why_it_was_repeated(monkeypatch: pytest.MonkeyPa
     FakeProducer.made.during["init_transactions"] = fail
     with pytest.raises(KafkaClientError, match="Coordinator load in progress: retrying"):
         writer.init_transactions()
+
+
+class FakeSender:
+    """What sends records without delivery reports, as far as the writer uses it."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.released = False
+
+    def produce(self, *_: object) -> None:
+        self.sent += 1
+
+    def release(self) -> None:
+        self.released = True
+
+
+@pytest.fixture
+def bulk(monkeypatch: pytest.MonkeyPatch, clock: FakeTime) -> Callable[[], TransactionalWriter]:
+    """Makes bulk writers, each with a transaction begun."""
+    monkeypatch.setattr(module, "Producer", FakeProducer)
+    monkeypatch.setattr(module, "sender_of", lambda *_, **__: FakeSender())
+    monkeypatch.setattr(module, "_ONE_BY_ONE", set())
+
+    def make() -> TransactionalWriter:
+        made = make_another(bulk=True)
+        made.begin()
+        return made
+
+    return make
+
+
+def sends_without_reports(writer: TransactionalWriter) -> bool:
+    return isinstance(getattr(writer.produce, "__self__", None), FakeSender)
+
+
+@pytest.mark.remedy("writer.TransactionalWriter._explain")
+@pytest.mark.parametrize("call", ["flush", "send_offsets", "commit"])
+def test_next_writer_sends_with_reports_when_a_record_without_one_was_refused(
+    bulk: Callable[[], TransactionalWriter], call: str
+) -> None:
+    writer = bulk()
+    writer.produce("out", b"large", b"k")
+    # What the client says of a transaction in which a record was refused.
+    refused = failing(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
+    FakeProducer.made.during["begin_transaction"] = refused
+    FakeProducer.made.undelivered = 1
+    with pytest.raises(TransactionAbortedError):
+        use(writer, call)
+    assert writer.suspect
+
+    newer = bulk()
+    assert not sends_without_reports(newer)
+    newer.commit()
+    assert sends_without_reports(bulk())
+
+
+def test_error_is_as_ever_when_every_record_has_a_report(bulk: Callable[[], TransactionalWriter]) -> None:
+    writer = bulk()
+    FakeProducer.made.during["commit_transaction"] = failing(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaClientError):
+        writer.commit()
+    assert sends_without_reports(bulk())
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (failing(KafkaError._FENCED, fatal=True), TaskFencedError),
+        (failing(KafkaError._TIMED_OUT), KafkaClientError),
+    ],
+    ids=["fenced", "no answer"],
+)
+def test_records_are_sent_without_reports_again_when_none_was_refused(
+    bulk: Callable[[], TransactionalWriter], error: Callable[[], None], raised: type[KStreamsError]
+) -> None:
+    writer = bulk()
+    writer.produce("out", b"v", b"k")
+    FakeProducer.made.during["commit_transaction"] = error
+    FakeProducer.made.during["begin_transaction"] = failing(KafkaError._STATE)
+    with pytest.raises(raised):
+        writer.commit()
+    assert sends_without_reports(bulk())
+
+
+def test_sender_gives_the_producer_back_when_the_writer_is_closed(
+    bulk: Callable[[], TransactionalWriter],
+) -> None:
+    writer = bulk()
+    sender = writer.produce.__self__  # type: ignore[attr-defined]
+    writer.close()
+    assert sender.released

@@ -45,6 +45,11 @@ class Rehearsal:
         self._application_id = application_id
         self.created: dict[str, TopicSpec] = {}
 
+    @property
+    def crossing(self) -> str:
+        """How records cross between Python and the client."""
+        return self._cluster.crossing
+
     def reader(
         self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
     ) -> ReaderPort:
@@ -57,9 +62,10 @@ class Rehearsal:
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
         limits: Mapping[str, TopicLimits] | None = None,
+        bulk: bool = False,
     ) -> WriterPort:
         """Make a writer that writes nothing; only the coordinator's takes records."""
-        del transaction_timeout_ms, limits
+        del transaction_timeout_ms, limits, bulk
         coordinators = transactional_id == f"{self._application_id}-coordinator"
         return cast("WriterPort", _RehearsedWriter(takes_records=coordinators))
 

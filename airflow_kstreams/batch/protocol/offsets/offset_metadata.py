@@ -66,6 +66,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
         parked, or the time is not known.
     :param times: times of the attempt that finished it; None where the report was read beside the committed
         offsets, which do not hold them.
+    :param crossing: how records crossed between Python and the client in that attempt; empty where it is not
+        known.
     """
 
     task_id: str
@@ -85,6 +87,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     parked: dict[str, int | None] = {}
     parked_due_ms: int | None = None
     times: TaskTimes | None = None
+    crossing: str = ""
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
