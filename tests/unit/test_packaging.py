@@ -121,8 +121,9 @@ def imported(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-#: Imported only where OpenLineage, which needs attrs, is installed; and by type checkers alone.
-_NEEDLESS = {"attrs", "openlineage", "pydantic", "typing_extensions"}
+#: Imported only where OpenLineage, which needs attrs, is installed, or the library with which records cross by
+#: columns; and by type checkers alone.
+_NEEDLESS = {"airflow_kstreams_columns", "attrs", "openlineage", "pydantic", "typing_extensions"}
 
 
 def test_what_is_imported_is_required_by_the_part_that_imports_it() -> None:
