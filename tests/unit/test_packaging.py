@@ -121,8 +121,8 @@ def imported(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-#: Imported only where OpenLineage, which needs attrs, is installed, or the library with which records cross by
-#: columns; and by type checkers alone.
+#: Imported only where OpenLineage, which needs attrs, is installed, or the library with which records cross
+#: by columns; and by type checkers alone.
 _NEEDLESS = {"airflow_kstreams_columns", "attrs", "openlineage", "pydantic", "typing_extensions"}
 
 
