@@ -213,9 +213,9 @@ class FinishRunOperator(ReportsLineage, RunOperator):
 
     def execute(self, context: Context) -> RunResult:
         """Finish the run."""
-        from airflow_kstreams.batch.ledger.ledger import read_ledger
         from airflow_kstreams.batch.run.coordinator import Coordinator
         from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
+        from airflow_kstreams.batch.run.run_finish import finished_run
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)
@@ -223,7 +223,8 @@ class FinishRunOperator(ReportsLineage, RunOperator):
             cluster = work.cluster()
             coordinator = Coordinator(cluster, work.settings)
             with work.reporting("finish"), closing(coordinator):
-                before = coordinator.finished(identity.run_id)
+                ledger = coordinator.session.read_ledger(wait_ms=0)
+                before = finished_run(ledger, identity.run_id)
                 if before is not None:
                     check_finished(
                         before,
@@ -245,7 +246,6 @@ class FinishRunOperator(ReportsLineage, RunOperator):
             if before is not None:
                 log.info("%s", nothing_processed(before))
             elif summary.empty:
-                ledger = read_ledger(cluster, summary.application_id, wait_ms=0)
                 log.info("%s", nothing_new_text(ledger, now_ms=summary.finished_ms))
             else:
                 seconds = (summary.finished_ms - summary.begun_ms) / 1000

@@ -19,6 +19,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.run.run_finish import finished_run
 from airflow_kstreams.streams import (
     KStreamBuilder,
     SessionStoreSpec,
@@ -66,7 +67,7 @@ def _finished(app: Application, run_id: str) -> RunSummary:
     except Crash:
         app.interceptor = None
     with closing(app.coordinator()) as coordinator:
-        finished = coordinator.finished(run_id)
+        finished = finished_run(coordinator.session.read_ledger(wait_ms=0), run_id)
     return finished or app.run(run_id)
 
 

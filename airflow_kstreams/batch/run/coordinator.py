@@ -75,7 +75,7 @@ from airflow_kstreams.batch.run.lease.lease import (
     refuse_other_application,
     refuse_other_topology,
 )
-from airflow_kstreams.batch.run.run_finish import RunFinish, finished_run
+from airflow_kstreams.batch.run.run_finish import RunFinish
 from airflow_kstreams.batch.run.source_topics import ensure_dead_letter_topic, with_matches
 from airflow_kstreams.streams.errors import (
     DataLossError,
@@ -190,10 +190,6 @@ class Coordinator:
         with self.session.reading:
             left = unfinished_groups(slice_, subtopology_id, folded=folded, reader=self.session.reader)
         return shares_of(slice_, subtopology_id, left, folded=folded)
-
-    def finished(self, run_id: str) -> RunSummary | None:
-        """Return the summary of a run that has finished, as far as it is visible without waiting."""
-        return finished_run(self.session.read_ledger(wait_ms=0), run_id)
 
     def finish(
         self,

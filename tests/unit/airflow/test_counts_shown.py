@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -110,6 +111,22 @@ def test_last_line_says_since_when_nothing_is_new(
         _execute(FinishRunOperator(task_id="finish", application_id="app"), f"empty-{day}")
         assert caplog.messages[-1] == shown == f"nothing new since {'1970-01-01 ' * day}10:00 UTC"
         kafka.clock.sleep(24 * 3_600)
+
+
+def test_one_reader_finishes_a_run_and_says_since_when_nothing_is_new(
+    application: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application.run("earlier")
+    application.begin("empty")
+    made, make = Counter[str](), kafka.reader
+
+    def reader(**how: Any) -> Any:
+        made["reader"] += 1
+        return make(**how)
+
+    monkeypatch.setattr(kafka, "reader", reader)
+    _execute(FinishRunOperator(task_id="finish", application_id="app"), "empty")
+    assert made["reader"] == 1
 
 
 def test_drivers_output_says_the_same_when_a_run_is_finished(application: Application) -> None:
