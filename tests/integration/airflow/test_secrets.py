@@ -8,10 +8,9 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from airflow_kstreams.batch.protocol.needed_permissions import run_permissions
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -19,8 +18,12 @@ from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from dev.servers.secured import SecuredBroker
 from tests.integration.airflow.word_totals import WordTotals, totals
 from tests.support.airflow.airflow_environment import prepare
+from tests.support.kafka import super_user
 from tests.support.kafka.access_control import Acls
 from tests.support.spark.leak_watch import LeakWatch
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("no-secret-is-seen")]
 
@@ -32,16 +35,7 @@ logging.getLogger().setLevel(logging.DEBUG)
 """
 
 
-@pytest.fixture(scope="session")
-def kafka(secured_broker: SecuredBroker) -> str:
-    """The super user's listener, where the test makes topics and records."""
-    return secured_broker.bootstrap
-
-
-@pytest.fixture(scope="session")
-def kafka_admin(secured_broker: SecuredBroker) -> AdminClient:
-    """Plain admin client of the super user."""
-    return AdminClient({"bootstrap.servers": secured_broker.bootstrap, "log_level": 2})
+kafka, kafka_admin = super_user.kafka, super_user.kafka_admin
 
 
 @pytest.fixture

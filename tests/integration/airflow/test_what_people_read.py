@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from airflow_kstreams.batch.protocol.needed_permissions import run_permissions
@@ -34,6 +33,7 @@ from dev.servers.secured import SecuredBroker
 from tests.conftest import Deadline
 from tests.integration.airflow.word_totals import WordTotals, totals
 from tests.support.airflow.task_log import Entry, TaskLogs, task_logs, unbroken
+from tests.support.kafka import super_user
 from tests.support.kafka.access_control import Acls
 from tests.support.kafka.printed_commands import execute, printed_commands
 
@@ -69,16 +69,7 @@ def waits(until):
 """
 
 
-@pytest.fixture(scope="session")
-def kafka(secured_broker: SecuredBroker) -> str:
-    """``bootstrap.servers`` of the super user's listener."""
-    return secured_broker.bootstrap
-
-
-@pytest.fixture(scope="session")
-def kafka_admin(secured_broker: SecuredBroker) -> AdminClient:
-    """Plain admin client of the super user."""
-    return AdminClient({"bootstrap.servers": secured_broker.bootstrap, "log_level": 2})
+kafka, kafka_admin = super_user.kafka, super_user.kafka_admin
 
 
 class Person:

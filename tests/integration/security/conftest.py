@@ -5,25 +5,18 @@ super user; who logs in over TLS may do nothing until an ACL says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from airflow_kstreams.streams.naming.permissions import Permission
-from dev.servers.secured import SecuredBroker
+from tests.support.kafka import super_user
 from tests.support.kafka.access_control import Acls
 
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
-@pytest.fixture(scope="session")
-def kafka(secured_broker: SecuredBroker) -> str:
-    """``bootstrap.servers`` of the super user's listener."""
-    return secured_broker.bootstrap
-
-
-@pytest.fixture(scope="session")
-def kafka_admin(secured_broker: SecuredBroker) -> AdminClient:
-    """Plain admin client of the super user."""
-    return AdminClient({"bootstrap.servers": secured_broker.bootstrap, "log_level": 2})
+kafka, kafka_admin = super_user.kafka, super_user.kafka_admin
 
 
 @pytest.fixture
