@@ -143,10 +143,12 @@ class BoundedCaller:
         """Make a call and return the error that it raised, None if it succeeded.
 
         :return: a ``CallOverdueError`` when the call did not end in time; every further call then returns it,
-            too.
+            too. A ``RuntimeError`` once it is closed.
         """
         if self.stuck:
             return CallOverdueError(self._timeout_seconds)
+        if not self._end.alive:
+            return RuntimeError("its client is closed")
         if self._thread is None:
             self._thread = threading.Thread(
                 target=_serve, args=(self._calls, self._ended), name=self._name, daemon=True

@@ -28,6 +28,44 @@ def test_topic_is_left_alone_when_it_exists(contract: Contract) -> None:
     assert contract.admin.describe_topics([topic]) == before
 
 
+def test_topic_is_refused_when_its_name_is_taken_for_anothers(contract: Contract) -> None:
+    topic = f"{contract.topic()}.a_b"
+    made, others = TopicSpec(name=topic, partitions=1), f"{topic.partition('.')[0]}_a.b"
+    contract.admin.create_topics([made])
+    with pytest.raises(KafkaClientError, match=f"collides with existing topic: {topic}") as caught:
+        contract.admin.create_topics([TopicSpec(name=others, partitions=1)])
+    assert (caught.value.code, caught.value.is_retriable) == ("TOPIC_EXCEPTION", False)
+    assert contract.admin.describe_topics([topic, others]).keys() == {topic}
+    contract.admin.create_topics([made])
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "code"),
+    [
+        ("a b", 1, "TOPIC_EXCEPTION"),
+        ("n" * 250, 1, "TOPIC_EXCEPTION"),
+        ("..", 1, "TOPIC_EXCEPTION"),
+        ("", 1, "TOPIC_EXCEPTION"),
+        ("contract-without-partitions", 0, "INVALID_PARTITIONS"),
+    ],
+    ids=["blank", "too long", "dots", "empty", "no partition"],
+)
+def test_topic_is_refused_when_it_cannot_be_made_so(
+    contract: Contract, name: str, partitions: int, code: str
+) -> None:
+    with pytest.raises(KafkaClientError, match="creating topic") as caught:
+        contract.admin.create_topics([TopicSpec(name=name, partitions=partitions)])
+    assert (caught.value.code, caught.value.is_retriable) == (code, False)
+
+
+def test_topics_are_refused_when_one_stands_there_twice(contract: Contract) -> None:
+    name = f"{contract.topic()}-twice"
+    with pytest.raises(KafkaClientError, match="Duplicate topic name") as caught:
+        contract.admin.create_topics([TopicSpec(name=name, partitions=1)] * 2)
+    assert caught.value.code == "INVALID_REQUEST"
+    assert not contract.admin.describe_topics([name])
+
+
 @pytest.mark.promise("topics-grow-once-by-the-operator")
 def test_topic_gains_partitions_when_it_is_given_more(contract: Contract) -> None:
     topic, admin = contract.topic(2), contract.admin

@@ -250,6 +250,20 @@ def test_committed_offsets_come_back_with_their_metadata(contract: Contract) -> 
     assert contract.reader(group=f"{contract.group}-other").committed([one]) == {}
 
 
+def test_offsets_of_no_partition_are_refused(contract: Contract) -> None:
+    tp = TopicPartition(contract.topic(), 0)
+    reader = contract.reader()
+    for other in (TopicPartition(tp.topic, 1), TopicPartition(f"{tp.topic}-missing", 0)):
+        with pytest.raises(KafkaClientError) as caught:
+            reader.commit({other: CommittedOffset(1)})
+        assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
+        assert reader.committed([other]) == {}
+    with pytest.raises(KafkaClientError) as caught:
+        reader.commit({tp: CommittedOffset(-1)})
+    assert caught.value.code == "_NO_OFFSET"
+    assert reader.committed([tp]) == {}
+
+
 def test_reader_may_be_closed_twice(contract: Contract) -> None:
     reader = contract.reader()
     reader.close()
@@ -265,9 +279,16 @@ def test_closed_reader_refuses_to_read(contract: Contract) -> None:
         lambda: reader.assign({tp: 0}),
         lambda: reader.poll(max_records=1, timeout_seconds=0),
         lambda: reader.committed([tp]),
+        lambda: reader.commit({tp: CommittedOffset(1)}),
+        lambda: reader.pause([tp]),
     ]
     for use in uses:
         with pytest.raises(KafkaClientError, match="closed"):
             use()
+    assert contract.reader().committed([tp]) == {}
+    writer = contract.writer()
+    writer.begin()
+    with pytest.raises(KafkaClientError, match="closed"):
+        writer.send_offsets({tp: CommittedOffset(1)}, reader)
     records, _ = contract.read({tp: 0}, {tp: 3}, contract.reader())
     assert len(records[tp]) == 3

@@ -238,6 +238,28 @@ def test_misuse_is_an_error(contract: Contract) -> None:
         writer.produce(topic, b"v", b"k")
 
 
+def test_transaction_is_aborted_when_it_is_given_offsets_of_no_partition(contract: Contract) -> None:
+    missing = TopicPartition(f"{contract.topic()}-missing", 0)
+    writer, reader = contract.writer(), contract.reader()
+    writer.begin()
+    with pytest.raises(TransactionAbortedError):
+        writer.send_offsets({missing: CommittedOffset(1)}, reader)
+    writer.abort()
+    assert reader.committed([missing]) == {}
+
+
+def _deliver(writer: WriterPort, topic: str, partition: int) -> None:
+    writer.produce(topic, b"v", b"k", partition)
+    writer.flush()
+
+
+@pytest.mark.parametrize("partition", [-2, 1])
+def test_record_for_no_partition_is_refused(contract: Contract, partition: int) -> None:
+    topic, writer = contract.topic(), contract.writer(None)
+    with pytest.raises(RecordError, match="_UNKNOWN_PARTITION"):
+        _deliver(writer, topic, partition)
+
+
 def test_closed_writer_refuses_records(contract: Contract) -> None:
     topic = contract.topic()
     for transactional_id in ("", None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -83,8 +84,16 @@ class InMemoryAdmin:
         return None
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
-        """Create topics; existing ones are left alone."""
+        """Create topics; existing ones are left alone.
+
+        :raises KafkaClientError: a topic cannot be made so, or stands there twice.
+        """
         self._broker.catch_up()
+        twice = [name for name, times in Counter(topic.name for topic in topics).items() if times > 1]
+        if twice:
+            raise KafkaClientError(
+                f"creating topic {twice[0]}: Duplicate topic name.", code="INVALID_REQUEST"
+            )
         for topic in topics:
             self._broker.create(topic)
 

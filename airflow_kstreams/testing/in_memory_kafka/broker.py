@@ -22,6 +22,7 @@ from random import Random
 
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.figures.number_texts import counted
+from airflow_kstreams.streams.naming.topic_names import is_legal_topic
 from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
 from airflow_kstreams.streams.ports import (
     Clock,
@@ -358,14 +359,34 @@ class Broker:
     # == topics
 
     def create(self, spec: TopicSpec) -> Topic:
-        """Create a topic unless it exists."""
+        """Create a topic unless it exists.
+
+        :raises KafkaClientError: a topic cannot have its name, or no partition.
+        """
         found = self.topics.get(spec.name)
         if found is None:
+            self._refuse(spec)
             logs = [PartitionLog(TopicPartition(spec.name, number)) for number in range(spec.partitions)]
             found = self.topics[spec.name] = Topic(
                 spec=spec, topic_id=f"in-memory-{next(self._ids)}", logs=logs
             )
         return found
+
+    def _refuse(self, spec: TopicSpec) -> None:
+        what = f"creating topic {spec.name}"
+        if not is_legal_topic(spec.name):
+            raise KafkaClientError(f"{what}: Topic name is invalid: {spec.name!r}", code="TOPIC_EXCEPTION")
+        # Kafka's metrics have one name for both.
+        like = spec.name.replace(".", "_")
+        other = next((name for name in self.topics if name.replace(".", "_") == like), None)
+        if other is not None:
+            raise KafkaClientError(
+                f"{what}: Topic '{spec.name}' collides with existing topic: {other}", code="TOPIC_EXCEPTION"
+            )
+        if spec.partitions < 1:
+            raise KafkaClientError(
+                f"{what}: {counted(spec.partitions, 'partition')}", code="INVALID_PARTITIONS"
+            )
 
     def grow(self, name: str, count: int) -> None:
         """Give a topic more partitions.
@@ -412,6 +433,8 @@ class Broker:
 
     def offsets_refusal(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> str | None:
         """Return the error code of the group coordinator for offsets, None if it takes them."""
+        if any(not self.has(partition) for partition in offsets):
+            return "UNKNOWN_TOPIC_OR_PART"
         limit = int(self.configs.get("offset.metadata.max.bytes", OFFSET_METADATA_MAX))
         if any(len(committed.metadata) >= limit for committed in offsets.values()):
             return "OFFSET_METADATA_TOO_LARGE"
@@ -439,15 +462,19 @@ class Broker:
             if (topic := self.topics.get(name)) is not None
         }
 
+    def has(self, partition: TopicPartition) -> bool:
+        """Return True if a partition exists."""
+        topic = self.topics.get(partition.topic)
+        return topic is not None and 0 <= partition.partition < len(topic.logs)
+
     def log(self, partition: TopicPartition, what: str) -> PartitionLog:
         """Return a partition's log.
 
         :raises KafkaClientError: the partition does not exist.
         """
-        topic = self.topics.get(partition.topic)
-        if topic is None or not 0 <= partition.partition < len(topic.logs):
+        if not self.has(partition):
             raise missing(what, partition)
-        return topic.logs[partition.partition]
+        return self.topics[partition.topic].logs[partition.partition]
 
     def dated(self, log: PartitionLog, content: Content) -> Content:
         """Return a record's content with the broker's date: by its own clock under LogAppendTime."""
@@ -474,15 +501,17 @@ class Broker:
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit offsets outside any transaction.
 
-        :raises KafkaClientError: they are too large.
+        :raises KafkaClientError: they are too large, negative, or of a partition that does not exist.
         """
+        what = f"committing offsets of {group}"
+        for partition, committed in offsets.items():
+            if not self.has(partition):
+                raise missing(what, partition)
+            if committed.offset < 0:
+                raise KafkaClientError(f"{what}: {committed.offset} is no offset", code="_NO_OFFSET")
         refusal = self.offsets_refusal(group, offsets)
         if refusal is not None:
-            raise KafkaClientError(
-                f"committing offsets of {group}: {refusal}",
-                fix="commit fewer, or less with them",
-                code=refusal,
-            )
+            raise KafkaClientError(f"{what}: {refusal}", fix="commit fewer, or less with them", code=refusal)
         self.group(group).update(offsets)
         self._observe([], {group: offsets})
 

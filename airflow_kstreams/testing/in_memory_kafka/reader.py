@@ -39,6 +39,7 @@ class InMemoryReader:
 
     def group_metadata(self) -> str:
         """Return the group for which a transaction commits this reader's offsets."""
+        self._refuse_closed()
         return self._group
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:

@@ -143,7 +143,7 @@ class InMemoryIdempotentWriter:
         found = self._broker.topics.get(topic)
         if found is None:
             raise missing(f"sending to {topic}", topic)
-        if partition >= len(found.logs):
+        if not -1 <= partition < len(found.logs):
             raise record_refused(topic, partition, "_UNKNOWN_PARTITION")
         at = TopicPartition(topic, partition if partition >= 0 else found.partition_for(key))
         self._waiting.append((at, content))
