@@ -26,11 +26,14 @@ from airflow_kstreams.cli.shared_options import (
 from airflow_kstreams.streams.figures.number_texts import counted
 
 if TYPE_CHECKING:
+    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
     from airflow_kstreams.batch.protocol.replay_records import Replay
     from airflow_kstreams.batch.replay.selection import Selection
     from airflow_kstreams.streams.ports import TopicPartition
     from airflow_kstreams.streams.settings import ApplicationSettings
 
+#: It leaves a part of 10 s to the start of the command.
+_TIMEOUT_SECONDS = 8.0
 _PLACE = re.compile(r"(.+)-([0-9]{1,9})@([0-9]{1,18})")
 
 dead_letters = typer.Typer(
@@ -56,6 +59,11 @@ Where = Annotated[
 ]
 
 
+Timeout = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="Longest time for the reading; 0 for no bound.")
+]
+
+
 class SerdeName(StrEnum):
     """Serde of a key or value."""
 
@@ -76,19 +84,19 @@ def list_letters(
     dead_letter_topic: DeadLetterTopicName = None,
     where: Where = None,
     limit: Annotated[int, typer.Option(min=0, metavar="N", help="Newest letters to show one by one.")] = 20,
+    timeout: Timeout = _TIMEOUT_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Count an application's dead letters by source topic, node and exception, and list the newest.
 
     It only reads, up to the end that the topic has at the start.
     """
-    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
     from airflow_kstreams.cli.documents.letter_documents import letters_document
     from airflow_kstreams.cli.json_output import print_json
     from airflow_kstreams.cli.tables.letter_tables import survey_notes, survey_tables
 
     selection = _selection(where, None)
-    topic = DeadLetterTopic(connection.cluster(), _settings(application_id, dead_letter_topic))
+    topic = _topic(connection, _settings(application_id, dead_letter_topic), timeout)
     found = topic.survey(selection, newest=limit)
     if as_json:
         print_json(letters_document(application_id, found))
@@ -119,6 +127,7 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
         SerdeName | None, typer.Option(help="Serde to show the key with; as text, else as hex, if left out.")
     ] = None,
     value_serde: Annotated[SerdeName | None, typer.Option(help="Serde to show the value with.")] = None,
+    timeout: Timeout = _TIMEOUT_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Show one whole dead letter: the error, its place and its traceback.
@@ -126,13 +135,12 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
     Key, value and headers of its record are shown only with --values; without it, *** replaces what the error
     quotes of them.
     """
-    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
     from airflow_kstreams.cli.documents.letter_documents import ShownLettersDocument, shown_letter
     from airflow_kstreams.cli.json_output import print_json
     from airflow_kstreams.cli.tables.letter_tables import letter_table
 
     partition, offset = _place(place)
-    topic = DeadLetterTopic(connection.cluster(), _settings(application_id, dead_letter_topic))
+    topic = _topic(connection, _settings(application_id, dead_letter_topic), timeout)
     found = topic.letters_at(partition, offset)
     if as_json:
         letters = [
@@ -209,6 +217,17 @@ def replay(  # noqa: PLR0913 - every parameter is an option
         print_json(replay_document(found, dry_run=dry_run))
     elif found is not None:
         show([replay_table(found)] if found.records else [], notes=replay_notes(found, dry_run=dry_run))
+
+
+def _topic(connection: Connection, settings: ApplicationSettings, timeout: float) -> DeadLetterTopic:
+    """Return the dead-letter topic, whose requests and reads together take so many seconds at most; 0 for no
+    bound.
+    """
+    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
+
+    look_ms = round(timeout * 1000)
+    bounded = settings.of_look(look_ms) if look_ms else settings
+    return DeadLetterTopic(connection.cluster(bounded, look_ms=look_ms or None), bounded)
 
 
 def _settings(application_id: str, dead_letter_topic: str | None) -> ApplicationSettings:

@@ -99,6 +99,8 @@ class ContinuousJobs:
     periodically: Callable[[], None]
     clock: Clock
     _announced_at: float | None = field(default=None, init=False)
+    _said: frozenset[str] = field(default=frozenset(), init=False)
+    _saying: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self) -> list[TaskReport]:
         """Run all tasks until a stop is requested.
@@ -148,10 +150,19 @@ class ContinuousJobs:
                 failures = 1 if well else failures + 1
                 if failures >= MAX_LAUNCHES:
                     raise
-                names = ", ".join(map(str, tasks))
-                log.warning("launching tasks %s again: %s", names, error.cause)
+                self._say_again(tasks, error)
             if self.stop.wait(pause_seconds(failures)):
                 return []
+
+    def _say_again(self, tasks: Sequence[TaskId], error: KStreamsError) -> None:
+        """Log that tasks are launched again; a cause stands whole in the log when it is the first of its."""
+        names = ", ".join(map(str, tasks))
+        with self._saying:
+            if error.cause in self._said:
+                log.warning("launching tasks %s again after the same %s", names, error.type_name)
+            else:
+                log.warning("launching tasks %s again: %s", names, error.cause)
+                self._said |= {error.cause}
 
     def _end(self) -> None:
         """Ask the tasks to stop, once; cancel them if that takes too long."""

@@ -25,6 +25,7 @@ from typer.testing import CliRunner, Result
 
 from airflow_kstreams.cli import shared_options
 from airflow_kstreams.cli.app import COMMANDS, app
+from airflow_kstreams.cli.commands import dead_letters as letters_command
 from airflow_kstreams.cli.commands import state as state_command
 from airflow_kstreams.cli.commands import status as status_command
 from airflow_kstreams.explore import exploration
@@ -153,6 +154,7 @@ def test_no_broker_is_one_line_that_names_the_address(command: str, free_port: i
 def test_first_contact_leaves_room_in_ten_seconds() -> None:
     assert max(CONNECT_MS, EXPLORE_MS) <= 8_000
     assert status_command._TIMEOUT_SECONDS <= 8
+    assert letters_command._TIMEOUT_SECONDS <= 8
     assert state_command._TIMEOUT_SECONDS + state_command._LOOKS_SECONDS <= 9
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams.records.dead_letter_format import ConsumedAt, dead_letter_headers, letters_of
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.windows import TumblingWindow
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.command_line import fitting, json_of
@@ -253,6 +254,25 @@ def test_json_of_a_replay_is_its_plan_and_its_result(airlines: InMemoryKafka) ->
     result = fitting(done.stdout, "dead-letters replay")
     assert plan["records_per_topic"] == result["records_per_topic"] == {"flights": 4}
     assert (plan["dry_run"], result["dry_run"], result["replay_id"]) == (True, False, "mine")
+
+
+def test_looks_bound_every_request_and_all_together(
+    kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[tuple[int, int | None]] = []
+
+    def made(_: object, settings: ApplicationSettings, look_ms: int | None, **__: object) -> InMemoryKafka:
+        bounds.append((settings.client_timeout_ms, look_ms))
+        return kafka
+
+    monkeypatch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", made)
+    for command in ((*LIST,), (*SHOW, f"{DEAD}-0@0")):
+        for more in ((), ("--timeout", "60"), ("--timeout", "0")):
+            assert invoke(*command, *more).exit_code == 0
+        (each, together), asked_for, unbounded = bounds
+        assert each < (together or 0) < 10_000
+        assert (asked_for, unbounded) == ((30_000, 60_000), (30_000, None))
+        bounds.clear()
 
 
 @pytest.mark.promise("looking-at-dead-letters-changes-nothing")

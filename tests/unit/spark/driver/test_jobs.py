@@ -282,6 +282,18 @@ def test_one_slot_is_launched_again_alone_when_its_tasks_failed() -> None:
     assert sorted(slots.launched, key=str) == [A, A, A, B]
 
 
+def test_cause_stands_whole_once_when_tasks_fail_by_it_again_and_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    slots = Slots({A: [fenced_continuously(), fenced_continuously()], B: [fenced_continuously()]})
+    slots.run()
+    said = [text for text in caplog.messages if text.startswith("launching tasks")]
+    assert len(said) == 3
+    cause = fenced_continuously().cause
+    assert [cause in text for text in said] == [True, False, False]
+    assert all(text.endswith("again after the same TaskFencedError") for text in said[1:])
+
+
 @pytest.mark.promise("no-more-spark-tasks-than-slots")
 def test_others_stop_cleanly_and_the_error_is_raised_when_launching_again_does_not_help() -> None:
     slots = Slots({A: [fenced_continuously(), fenced_continuously(), fenced_continuously()]})
