@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, IsolationLevel, KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -22,18 +19,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from airflow_kstreams.kafka.admin_requests import AdminRequests
+from airflow_kstreams.kafka.allowed_operations import AllowedOperations
 from airflow_kstreams.kafka.client_errors import (
     NO_SUCH,
-    Access,
-    attempt,
     convert,
     guarded,
-    kafka_error_of,
     unreachable,
 )
-from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, RequestTime, await_connection, bootstrap_of
-from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, RequestTime
 from airflow_kstreams.kafka.group_description import GroupAnswer, describe_group
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.figures.number_texts import counted
@@ -77,16 +71,6 @@ _ISOLATION: Mapping[Isolation, Any] = {
 }
 
 
-class _Answers(dict[Any, "Future[Any]"]):
-    """The futures of a request, with the client that answers them: a client that another thread drops would
-    end with its last reference, and its requests with it.
-    """
-
-    def __init__(self, client: AdminClient, futures: Mapping[Any, Future[Any]]) -> None:
-        super().__init__(futures)
-        self.client = client
-
-
 class ClusterAdmin:
     """The port ``AdminPort`` on the real client. Safe to use from several threads.
 
@@ -96,17 +80,14 @@ class ClusterAdmin:
 
     def __init__(self, client_config: Mapping[str, str], *, request_time: RequestTime) -> None:
         self._config = client_config
-        self._bootstrap = bootstrap_of(client_config)
-        self._access = Access(client_config)
+        self._requests = AdminRequests(client_config, request_time=request_time)
+        self._bootstrap = self._requests.bootstrap
         self._time = request_time
-        self._events = ClientEvents(client_config)
-        self._admin: AdminClient | None = None
-        self._making = threading.Lock()
 
     def topic_names(self) -> set[str]:
         """Return the names of all topics that this user may see."""
         found = guarded(
-            "listing topics", self._bootstrap, self._client().list_topics, timeout=self._time.left()
+            "listing topics", self._bootstrap, self._requests.client().list_topics, timeout=self._time.left()
         )
         return set(found.topics)
 
@@ -133,7 +114,9 @@ class ClusterAdmin:
         found: dict[str, dict[str, str]] = {}
         refused: dict[str, KafkaClientError] = {}
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(set(names))]
-        futures = self._ask("describing settings", "describe_configs", resources) if resources else {}
+        futures = (
+            self._requests.ask("describing settings", "describe_configs", resources) if resources else {}
+        )
         for resource, future in futures.items():
             name = resource.name
             what, needs = f"describing the settings of topic {name}", Operation.DESCRIBE_CONFIGS
@@ -151,7 +134,7 @@ class ClusterAdmin:
         :raises KafkaClientError: this user may not see them, or no broker answers.
         """
         broker = str(min(self._brokers()))
-        answers = self._ask(
+        answers = self._requests.ask(
             "describing settings", "describe_configs", [ConfigResource(ConfigResource.Type.BROKER, broker)]
         )
         (future,) = answers.values()
@@ -167,15 +150,8 @@ class ClusterAdmin:
 
     def allowed(self, topics: Collection[str], groups: Collection[str]) -> Allowed | None:
         """Return what this user may do; None if the brokers have no authorizer."""
-        if not self._has_authorizer():
-            return None
-        cluster = self._cluster().authorized_operations
-        request = TopicCollection(sorted(set(topics)))
-        asked = self._ask("describing", "describe_topics", request, include_authorized_operations=True)
-        return Allowed(
-            topics=_found({name: self._operations(future) for name, future in asked.items()}),
-            groups=_found({group: self._operations_on(group) for group in groups}),
-            cluster=None if cluster is None else _named(each.name for each in cluster),
+        return AllowedOperations(self._requests, broker_configs=self.broker_configs, group=self._group).look(
+            topics, groups
         )
 
     def create_topics(self, topics: Collection[TopicSpec]) -> None:
@@ -202,7 +178,7 @@ class ClusterAdmin:
                 self._bootstrap,
             )
         names = [topic.name for topic in topics]
-        self._await(lambda: self._served(names), f"the new topics {', '.join(names)}")
+        self._requests.wait_until(lambda: self._served(names), f"the new topics {', '.join(names)}")
 
     def _create(self, topics: Collection[TopicSpec]) -> None:
         new = [
@@ -224,10 +200,10 @@ class ClusterAdmin:
             have no leaders within the client timeout.
         """
         what = f"giving topic {topic} {counted(count, 'partition')}"
-        answers = self._ask("adding partitions", "create_partitions", [NewPartitions(topic, count)])
+        answers = self._requests.ask("adding partitions", "create_partitions", [NewPartitions(topic, count)])
         (future,) = answers.values()
         try:
-            self._result(future, what, needs=_on_topic(Operation.ALTER, topic))
+            self._requests.result(future, what, needs=_on_topic(Operation.ALTER, topic))
         except KafkaClientError as error:
             if error.code != "INVALID_PARTITIONS":
                 raise
@@ -243,7 +219,9 @@ class ClusterAdmin:
                 ) from None
             if count != has:
                 raise
-        self._await(lambda: self._served([topic], count), f"the new partitions of topic {topic}")
+        self._requests.wait_until(
+            lambda: self._served([topic], count), f"the new partitions of topic {topic}"
+        )
 
     def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
         """Change settings of a topic, by Kafka's names; its others stay.
@@ -255,10 +233,10 @@ class ClusterAdmin:
             for setting, value in configs.items()
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
-        answers = self._ask("changing settings", "incremental_alter_configs", [resource])
+        answers = self._requests.ask("changing settings", "incremental_alter_configs", [resource])
         (future,) = answers.values()
         what = f"changing settings of topic {name}"
-        self._result(future, what, needs=_on_topic(Operation.ALTER_CONFIGS, name))
+        self._requests.result(future, what, needs=_on_topic(Operation.ALTER_CONFIGS, name))
 
     def delete_topics(self, names: Collection[str]) -> None:
         """Delete topics and wait until they are gone; missing ones are fine."""
@@ -266,7 +244,9 @@ class ClusterAdmin:
             return
         gone = sorted(set(names))
         self._on_each("deleting", Operation.DELETE, KafkaError.UNKNOWN_TOPIC_OR_PART, "delete_topics", gone)
-        self._await(lambda: not self.describe_topics(names), f"the end of topics {', '.join(gone)}")
+        self._requests.wait_until(
+            lambda: not self.describe_topics(names), f"the end of topics {', '.join(gone)}"
+        )
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, isolation: Isolation
@@ -319,85 +299,39 @@ class ClusterAdmin:
 
     def close(self) -> None:
         """Drop the client. Closing twice is harmless."""
-        self._admin = None
+        self._requests.drop()
 
     def _brokers(self) -> dict[int, Any]:
         """Return what the first brokers that answer tell of all of them; the others need not be reached."""
         metadata = guarded(
             "listing brokers",
             self._bootstrap,
-            self._client().list_topics,
+            self._requests.client().list_topics,
             NO_SUCH_TOPIC,
             timeout=self._time.left(),
         )
         found: dict[int, Any] = metadata.brokers
         return found
 
-    def _cluster(self) -> Any:
-        client = self._client()  # held until the client has answered
-        future: Future[Any] = guarded(
-            "describing the cluster",
-            self._bootstrap,
-            client.describe_cluster,
-            include_authorized_operations=True,
-            request_timeout=self._time.left(),
-        )
-        return self._result(future, "describing the cluster")
-
-    def _has_authorizer(self) -> bool:
-        """Return False if the brokers say that they ask no authorizer.
-
-        A list of ACLs does not tell: the client gives an empty one for SECURITY_DISABLED.
-        """
-        try:
-            return self.broker_configs().get("authorizer.class.name") != ""
-        except KafkaClientError as error:
-            if error.is_retriable:
-                raise
-            return True  # it refused to show them
-
-    def _operations(self, future: Future[Any]) -> frozenset[Operation] | None:
-        """Return the operations of a topic; None if it does not exist."""
-        try:
-            found = self._result(
-                future, "describing a topic's operations", absent=KafkaError.UNKNOWN_TOPIC_OR_PART
-            )
-        except KafkaClientError as error:
-            if error.code != "TOPIC_AUTHORIZATION_FAILED":
-                raise
-            return frozenset()
-        return None if found is None else _named(each.name for each in found.authorized_operations or ())
-
-    def _operations_on(self, group_id: str) -> frozenset[Operation] | None:
-        """Return the operations on a group; None if it does not exist."""
-        try:
-            return _named(self._group(group_id).operations)
-        except KafkaClientError as error:
-            if error.code == "GROUP_ID_NOT_FOUND":
-                return None
-            if error.code != "GROUP_AUTHORIZATION_FAILED":
-                raise
-            return frozenset()
-
     def _settings(self, future: Future[Any], what: str, needs: Permission) -> dict[str, str]:
-        entries = self._result(future, what, needs=needs)
+        entries = self._requests.result(future, what, needs=needs)
         return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
 
     def _group(self, group_id: str, needs: Permission | None = None) -> GroupAnswer:
         ask = partial(describe_group, group_id, self._config, seconds=self._time.left())
-        found: GroupAnswer = self._outcome(ask, f"describing group {group_id}", needs=needs)
+        found: GroupAnswer = self._requests.outcome(ask, f"describing group {group_id}", needs=needs)
         return found
 
     def _groups(self) -> dict[str, ConsumerGroupState]:
         """Return the state of every group that this user may see."""
-        client = self._client()  # held until the client has answered
+        client = self._requests.client()  # held until the client has answered
         future: Future[Any] = guarded(
             "listing groups",
             self._bootstrap,
             client.list_consumer_groups,
             request_timeout=self._time.left(),
         )
-        listed = self._result(future, "listing groups")
+        listed = self._requests.result(future, "listing groups")
         for error in listed.errors:
             raise convert(error, what="listing groups", where=self._bootstrap)
         return {group.group_id: group.state for group in listed.valid}
@@ -430,48 +364,15 @@ class ClusterAdmin:
                 )
         return {TopicPartition(tp.topic, tp.partition): info for tp, info in answers.items()}
 
-    def _client(self) -> AdminClient:
-        with self._making:
-            if self._admin is None:
-                self._admin = self._made()
-            return self._admin
-
-    def _made(self) -> AdminClient:
-        callbacks = self._events.callbacks()
-        logger = callbacks.pop("logger")
-        admin = guarded(
-            "creating an admin client",
-            self._bootstrap,
-            AdminClient,
-            {
-                "reconnect.backoff.ms": "20",
-                "reconnect.backoff.max.ms": "2000",
-                "socket.timeout.ms": str(self._time.request_ms),
-                **with_callback(self._config),
-                "allow.auto.create.topics": "false",
-                **callbacks,
-            },
-            logger=logger,
-        )
-        await_connection(admin, self._events, config=self._config, timeout_seconds=self._time.to_connect())
-        return admin
-
-    def _ask(self, what: str, method: str, *args: Any, **kwargs: Any) -> _Answers:
-        client = self._client()
-        futures = guarded(
-            what, self._bootstrap, getattr(client, method), *args, request_timeout=self._time.left(), **kwargs
-        )
-        return _Answers(client, futures)
-
     def _on_each(
         self, doing: str, operation: Operation, absent: int, method: str, request: Any
     ) -> dict[str, Any]:
         """Make a request about topics; return the answer for each, None where it failed with ``absent``."""
         return {
-            name: self._result(
+            name: self._requests.result(
                 future, f"{doing} topic {name}", needs=_on_topic(operation, name), absent=absent
             )
-            for name, future in self._ask(f"{doing} topics", method, request).items()
+            for name, future in self._requests.ask(f"{doing} topics", method, request).items()
         }
 
     def _described(self, names: Collection[str]) -> dict[str, Any]:
@@ -490,10 +391,10 @@ class ClusterAdmin:
         """
         deadline = time.monotonic() + self._time.left()
         while True:
-            futures = self._ask(what, method, *args, **kwargs)
+            futures = self._requests.ask(what, method, *args, **kwargs)
             try:
                 return {
-                    tp: self._result(
+                    tp: self._requests.result(
                         future, f"{what} of {tp.topic}-{tp.partition}", needs=_on_topic(operation, tp.topic)
                     )
                     for tp, future in futures.items()
@@ -502,7 +403,7 @@ class ClusterAdmin:
                 if error.code not in _LEADERLESS or time.monotonic() >= deadline:
                     raise
             self._refuse_missing(what, futures)
-            self._admin = None
+            self._requests.drop()
             time.sleep(_POLL_SECONDS)
 
     def _refuse_missing(self, what: str, partitions: Collection[ClientPartition]) -> None:
@@ -520,48 +421,6 @@ class ClusterAdmin:
                 code="UNKNOWN_TOPIC_OR_PART",
             )
 
-    def _result(
-        self,
-        future: Future[Any],
-        what: str,
-        *,
-        needs: Permission | None = None,
-        absent: int | None = None,
-    ) -> Any:
-        """Return a request's result, None when it failed with the code ``absent``.
-
-        :param needs: the permission that the request needs.
-        """
-        # The client's own request timeout ends the future; the margin only guards against a client that does
-        # not.
-        seconds = self._time.request_seconds + 5
-        return self._outcome(partial(future.result, seconds), what, needs=needs, absent=absent)
-
-    def _outcome(
-        self,
-        call: Callable[[], Any],
-        what: str,
-        *,
-        needs: Permission | None = None,
-        absent: int | None = None,
-    ) -> Any:
-        """Return a call's result, as :meth:`_result` does a request's."""
-        outcome: list[Any] = []
-        error = attempt(lambda: outcome.append(call()))
-        if error is None:
-            return outcome[0]
-        kafka_error = kafka_error_of(error)
-        if absent is not None and kafka_error is not None and kafka_error.code() == absent:
-            return None
-        if isinstance(error, FutureTimeoutError):
-            raise unreachable(
-                self._bootstrap, f"{what}: no answer in {self._time.request_seconds:g} s", code="_TIMED_OUT"
-            )
-        refused = None
-        if needs is not None and kafka_error is not None:
-            refused = self._access.denied(kafka_error, what, needs)
-        raise refused or convert(error, what=what, where=self._bootstrap)
-
     def _served(self, names: Collection[str], partitions: int = 0) -> bool:
         """Return True if every partition of the topics has a leader; it gets one a moment after it exists.
 
@@ -574,31 +433,12 @@ class ClusterAdmin:
             for description in self._described(names).values()
         )
 
-    def _await(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + self._time.left()
-        while not condition():
-            if time.monotonic() >= deadline:
-                raise unreachable(
-                    self._bootstrap, f"waited {self._time.request_seconds:g} s for {what}", code="_TIMED_OUT"
-                )
-            time.sleep(_POLL_SECONDS)
-
 
 def _before_3_6(topic: TopicSpec) -> dict[str, str]:
     """Return a topic's settings by the names that brokers before Kafka 3.6 know."""
     limits = [topic.configs[name] for name in sorted(_SIDES & topic.configs.keys())]
     kept = {name: value for name, value in topic.configs.items() if name not in _SIDES}
     return {**kept, _BOTH_SIDES: min(limits, key=int)} if limits else kept
-
-
-def _found(operations: Mapping[str, frozenset[Operation] | None]) -> dict[str, frozenset[Operation]]:
-    return {name: each for name, each in operations.items() if each is not None}
-
-
-def _named(names: Iterable[str]) -> frozenset[Operation]:
-    """Return operations by the client's names, e.g. ``DESCRIBE_CONFIGS``; others are left out."""
-    spelt = {name.title().replace("_", "") for name in names}
-    return frozenset(each for each in Operation if each.value in spelt)
 
 
 def _on_topic(operation: Operation, name: str) -> Permission:

@@ -132,7 +132,7 @@ def test_request_is_answered_when_its_client_was_given_up_meanwhile(
     name = create_topic(topic_name("in"), 1)
     admin = KafkaCluster({"bootstrap.servers": kafka}).admin()
     assert isinstance(admin, ClusterAdmin)
-    answers = admin._ask("describing topics", "describe_topics", TopicCollection([name]))
+    answers = admin._requests.ask("describing topics", "describe_topics", TopicCollection([name]))
     admin.close()  # as a thread does whose client knows no leader of a partition
     gc.collect()
     assert answers[name].result(30).name == name

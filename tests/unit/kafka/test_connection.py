@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from airflow_kstreams.kafka import admin, connection, reader, writer
 from airflow_kstreams.kafka import admin as admin_module
+from airflow_kstreams.kafka import admin_requests, connection, reader, writer
 from airflow_kstreams.kafka import reader as reader_module
 from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.client_errors import CallOverdueError
@@ -45,7 +45,7 @@ class Client:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Settings of the clients that were made."""
     monkeypatch.setattr(Client, "made", [], raising=False)
-    for module, name in ((admin, "AdminClient"), (reader, "Consumer"), (writer, "Producer")):
+    for module, name in ((admin_requests, "AdminClient"), (reader, "Consumer"), (writer, "Producer")):
         monkeypatch.setattr(module, name, Client)
     return Client.made
 
@@ -107,6 +107,13 @@ def test_error_of_a_call_is_returned() -> None:
     assert isinstance(caller.attempt(raising(KafkaError(KafkaError._STATE))), TypeError | KafkaError)
     assert caller.attempt(lambda: None) is None, "the next call is made as well"
     caller.close()
+
+
+def test_call_is_refused_at_once_when_the_caller_is_closed() -> None:
+    caller, made = make(), list[int]()
+    caller.close()
+    assert "closed" in str(caller.attempt(lambda: made.append(1)))
+    assert not made
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
@@ -199,9 +206,9 @@ class SilentClient:
 @pytest.fixture
 def client(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> SilentClient:
     client = SilentClient(clock)
-    monkeypatch.setattr(admin_module, "AdminClient", client.made)
+    monkeypatch.setattr(admin_requests, "AdminClient", client.made)
     monkeypatch.setattr(reader_module, "Consumer", client.made)
-    for module in (admin_module, reader_module):
+    for module in (admin_module, admin_requests, reader_module):
         monkeypatch.setattr(
             module, "time", SimpleNamespace(monotonic=clock.monotonic_seconds, sleep=clock.sleep)
         )

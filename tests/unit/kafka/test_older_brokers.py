@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from airflow_kstreams.batch.protocol.topics import PROTOCOL, REPARTITION
+from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, TopicSpec
@@ -34,6 +35,7 @@ def broker_of(
 
     def make(*unknown: str) -> AdminPort:
         admin = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"}).admin()
+        assert isinstance(admin, ClusterAdmin)
 
         def ask(what: str, method: str, request: Sequence[NewTopic], **_: Any) -> dict[str, Future[Any]]:
             assert method == "create_topics"
@@ -48,8 +50,8 @@ def broker_of(
                     answers[topic.topic].set_result(None)
             return answers
 
-        monkeypatch.setattr(admin, "_ask", ask)
-        monkeypatch.setattr(admin, "_await", lambda *_: None)
+        monkeypatch.setattr(admin._requests, "ask", ask)
+        monkeypatch.setattr(admin._requests, "wait_until", lambda *_: None)
         return admin
 
     return make
