@@ -21,6 +21,7 @@ def having(**versions: str) -> Callable[[str], str | None]:
     return lambda name: versions.get(name.replace("-", "_"))
 
 
+@pytest.mark.promise("mixed-pysparks-are-refused")
 @pytest.mark.remedy("installation.mixed_pyspark")
 def test_session_is_refused_when_pyspark_and_its_client_are_of_two_versions(
     monkeypatch: pytest.MonkeyPatch,
