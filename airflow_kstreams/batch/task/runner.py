@@ -421,7 +421,8 @@ class TaskAttempt:
             transactional_id=f"{self._settings.application_id}-{self._task_id}",
             transaction_timeout_ms=self._settings.transaction_timeout_ms,
             limits=self._limits,
-            bulk=self._settings.exactly_once,
+            # The last attempt must name what it fails for.
+            bulk=self._settings.exactly_once and self._attempts.fruitless < self._settings.task_max_attempts,
         )
         self._clients.callback(writer.close)
         writer.init_transactions()

@@ -85,6 +85,41 @@ def test_task_gives_up_after_so_many_attempts_in_a_row_and_keeps_its_slice(
     assert counts(kafka) == EXACT
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "most", "bulk"),
+    [
+        ("exactly_once", 3, [True, True, False]),
+        ("exactly_once", 1, [False]),
+        ("at_least_once", 2, [False, False]),
+    ],
+)
+def test_last_attempt_names_the_record_that_it_fails_for(
+    kafka: InMemoryKafka,
+    monkeypatch: pytest.MonkeyPatch,
+    guarantee: str,
+    most: int,
+    bulk: list[bool],
+) -> None:
+    """A writer for many records need not."""
+    asked: list[bool] = []
+    make = kafka.writer
+
+    def writer(**given: Any) -> Any:
+        if given["transactional_id"] == f"{counted.application_id}-0_0":
+            asked.append(given.get("bulk", False))
+        return make(**given)
+
+    counted = dataclasses.replace(
+        counting(kafka), settings={"task.max.attempts": most, "processing.guarantee": guarantee}
+    )
+    slice_ = counted.begin("r")
+    monkeypatch.setattr(kafka, "writer", writer)
+    counted.interceptor = Failing(ABORTABLE, lambda number: True)
+    with pytest.raises(TransactionAbortedError):
+        counted.task(slice_, 0, 0)
+    assert asked == bulk
+
+
 def test_attempts_are_counted_anew_after_each_commit_and_state_is_exact(
     app: Application, kafka: InMemoryKafka
 ) -> None:
