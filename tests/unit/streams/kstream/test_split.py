@@ -109,7 +109,7 @@ def test_branches_are_the_same_when_predicates_run_on_threads(threads: int) -> N
 
 
 def test_branch_may_have_the_name_of_any_parameter_but_the_options() -> None:
-    predicates: dict[str, Any] = dict.fromkeys(("self", "call", "fix", "two words"), bool)
+    predicates: dict[str, Any] = dict.fromkeys(("self", "call", "fix", "two words"), lambda key, value: value)
     branches = builder().stream("in").split(**predicates)
     assert [*branches] == ["self", "call", "fix", "two words"]
 
