@@ -15,7 +15,7 @@ import shlex
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -454,6 +454,7 @@ class Life:
                 self.read_to[tp] = self._starts([tp])[tp]
         for changelog in options.get("--internal-topics", ()):
             self._forget(changelog)
+            self._expect_what_waits_between(changelog, options["--internal-topics"])
         if "--input-topics" in options:
             self._start_over(options["--input-topics"])
 
@@ -461,6 +462,19 @@ class Life:
         """Take it that a line begins empty."""
         self.books[state], self.told[state] = Book(), Told()
         self.away.discard(state)
+
+    def _expect_what_waits_between(self, changelog: str, deleted: Container[str]) -> None:
+        """Take it that a line's empty store gets what waits in its repartition topic, where that stays."""
+        topic = f"{changelog.removesuffix('-changelog')}-repartition"
+        if topic in deleted or topic not in self.kafka.topics():
+            return
+        with closing(self.kafka.reader(group_id=APP)) as reader:
+            read = reader.committed(self.kafka.partitions(topic))
+        for record in self.kafka.records(topic):
+            at = read.get(TopicPartition(topic, record.partition()))
+            if at is None or record.offset() >= at.offset:
+                key = (record.key() or b"").decode()
+                self.books[changelog].lists.setdefault(key, []).append(decoded(record.value())["n"])
 
     def _start_over(self, topics: Iterable[str]) -> None:
         """Take it that all state is gone, and topics are read again."""
