@@ -324,7 +324,12 @@ class IdempotentWriter:
         """True if records were sent without a delivery report."""
         return False
 
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise KafkaClientError("this writer is closed", fix="make a new one", code="_STATE")
+
     def _connect(self) -> None:
+        self._refuse_closed()
         if not self._connected:
             await_connection(
                 self._producer, self._events, config=self._config, timeout_seconds=self._timeout_seconds
@@ -534,6 +539,7 @@ class TransactionalWriter(IdempotentWriter):
             with the error that is raised here.
         :param attempt: makes the call and returns its error, None if it succeeded.
         """
+        self._refuse_closed()
         started = time.monotonic()
         try:
             error = attempt(getattr(self._producer, method), *args)

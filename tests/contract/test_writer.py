@@ -270,6 +270,18 @@ def test_closed_writer_refuses_records(contract: Contract) -> None:
             writer.produce(topic, b"v", b"k")
 
 
+@pytest.mark.parametrize("call", ["init_transactions", "begin", "flush", "commit", "abort"])
+@pytest.mark.remedy("writer.IdempotentWriter._refuse_closed")
+def test_closed_writer_refuses_to_go_on(contract: Contract, call: str) -> None:
+    writer = contract.writer("")
+    writer.close()
+    with pytest.raises(KafkaClientError, match="closed"):
+        getattr(writer, call)()
+    new = contract.writer("")  # as the error says
+    new.init_transactions()
+    new.begin()
+
+
 def test_keys_go_where_javas_partitioner_sends_them(contract: Contract) -> None:
     topic = contract.topic(3)
     writer = contract.writer(None)

@@ -378,6 +378,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
 
         :raises TaskFencedError: a newer writer claimed the transactional id.
         """
+        self._refuse_closed()
         self._waiting.clear()
         self._end("aborting the transaction", committed=False)
         self._failure = None
