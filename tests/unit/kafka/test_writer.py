@@ -170,6 +170,17 @@ def test_new_writer_goes_on_when_another_may_have_repeated_a_request(writer: Tra
     assert not newer.suspect
 
 
+@pytest.mark.remedy("writer.IdempotentWriter._refuse_closed")
+def test_new_writer_goes_on_when_one_is_closed(writer: TransactionalWriter) -> None:
+    writer.close()
+    with pytest.raises(KafkaClientError, match="this writer is closed"):
+        writer.commit()
+
+    newer = make_another()
+    newer.begin()
+    newer.commit()
+
+
 @pytest.mark.parametrize(
     ("told", "error"),
     [
