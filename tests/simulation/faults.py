@@ -61,6 +61,7 @@ UNCALLED = frozenset(
         "admin.delete_topics",
         "admin.group_ids",
         "admin.topic_names",
+        "cluster.crossing",
         "reader.commit",
     }
 )

@@ -99,7 +99,7 @@ def _state_survives_an_abort() -> SwitchedOff:
             for name, store in task.stores.items():
                 if not isinstance(store, InMemoryKeyValueStore):
                     continue
-                for attribute, left in vars(before[1].stores[name]).items():
+                for attribute, left in vars(before[1].stores.get(name, store)).items():
                     if isinstance(left, dict):
                         vars(store)[attribute].update(left)
         kept[id(cluster)] = (cluster, task)

@@ -8,6 +8,7 @@ first: the others cost a start of Spark each.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -273,7 +274,7 @@ def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
     person.settings["processing.exception.handler"] = "dead-letter"
     with monkeypatch.context() as python:
         python.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        full = f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 2; exec {sys.executable}"
+        full = f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 2; exec {shlex.quote(sys.executable)}"
         python.setenv("PYSPARK_PYTHON", _python(tmp_path / "full", full))
         person.fails(_RUN, cause="File too large", remedy="check that the disk is sound and has space")
     person.fails(_RUN, cause="killed by SIGKILL", remedy="then clear the task")

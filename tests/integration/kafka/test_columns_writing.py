@@ -180,8 +180,8 @@ def test_writer_is_fenced_by_a_newer_one(
         older.begin()
         older.produce(topic, b"old", b"k", 0, NOW_MS, None)
         with writing(kafka, way, application_id) as newer:
-            older.produce(topic, b"old", b"k", 0, NOW_MS, None)
-            with pytest.raises(TaskFencedError):
+            with pytest.raises(TaskFencedError):  # by the record, where the client has been told before
+                older.produce(topic, b"old", b"k", 0, NOW_MS, None)
                 older.commit()
             newer.begin()
             newer.produce(topic, b"new", b"k", 0, NOW_MS, None)

@@ -293,7 +293,7 @@ def test_a_thousand_partitions_fit_80_columns_and_the_schema(
 
 def test_pipe_that_is_closed_is_no_traceback() -> None:
     file = shlex.quote(str(ROOT / "spark_apps" / "flight_delays.py"))
-    command = f"{sys.executable} -m airflow_kstreams.cli describe {file} --json | head -n 1"
+    command = f"{shlex.quote(sys.executable)} -m airflow_kstreams.cli describe {file} --json | head -n 1"
     done = subprocess.run(
         ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )

@@ -41,6 +41,12 @@ class Client:
         return lambda *_, **__: None
 
 
+@pytest.fixture(autouse=True)
+def without_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in for a client has no handle: records cross one by one."""
+    monkeypatch.setattr(reader, "columns_of", lambda *_: None)
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Settings of the clients that were made."""

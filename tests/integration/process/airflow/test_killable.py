@@ -118,7 +118,7 @@ def test_loading_ends_when_the_task_is_killed(
         task_id="t", application_id=APP, application=str(file), backfill_outputs={"out": "out-again"}
     )
     vars(context["dag_run"])["run_type"] = "backfill"  # the run operator loads the file in a backfill only
-    loaded = ApplicationLoader.plan
+    loading = ApplicationLoader.loading
 
     def kill_once_it_hangs() -> bool:
         if started.exists() and started.read_text():
@@ -127,8 +127,8 @@ def test_loading_ends_when_the_task_is_killed(
 
     monkeypatch.setattr(
         ApplicationLoader,
-        "plan",
-        lambda loader, name: loaded(replace(loader, was_killed=kill_once_it_hangs), name),
+        "loading",
+        lambda loader, name: loading(replace(loader, was_killed=kill_once_it_hangs), name),
     )
     monkeypatch.setattr("airflow_kstreams.batch.run.begin.intervals.check_interval", lambda *_: None)
     with pytest.raises(KilledError, match="while application file"):
