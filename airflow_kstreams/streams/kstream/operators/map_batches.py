@@ -13,10 +13,6 @@ same batches.
 
 An error of the function belongs to a batch, not to a record. It is raised as ``RecordError``, which no error
 policy skips: to skip would lose a whole batch and count one record.
-
-Python objects become Arrow columns by ``pyarrow.array``, which imports pandas when it is installed: about
-three seconds and 65 MB, once in a worker that hosts such a node. No public call of pyarrow converts objects
-without asking for pandas first, and columns built by hand would know but a few types.
 """
 
 from __future__ import annotations
@@ -31,6 +27,7 @@ from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
 from airflow_kstreams.streams.hints.hidden_values import UnfitTypeError, shown_text
+from airflow_kstreams.streams.kstream.operators.arrow_columns import ArrowColumns
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.dead_letter_format import text_of
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
@@ -99,6 +96,7 @@ class OpenBatch:
                 fix="pip install 'airflow-kstreams[spark]' wherever tasks run and topologies are tested",
             ) from None
         self._pa = pa
+        self._columns = ArrowColumns(pa)
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.timestamps_ms: list[int] = []
@@ -165,7 +163,7 @@ class OpenBatch:
             if wanted is None and name == "timestamp_ms":
                 wanted = self._pa.int64()
             try:
-                arrays.append(self._pa.array(objects, type=wanted))
+                arrays.append(self._columns.column(objects, wanted))
             except (self._pa.ArrowException, OverflowError, TypeError) as error:
                 raise TypeError(_mixed(name, objects, wanted, error)) from error
         if schema is None:
