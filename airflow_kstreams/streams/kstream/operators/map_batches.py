@@ -13,24 +13,21 @@ same batches.
 
 An error of the function belongs to a batch, not to a record. It is raised as ``RecordError``, which no error
 policy skips: to skip would lose a whole batch and count one record.
-
-Python objects become Arrow columns by ``pyarrow.array``, which imports pandas when it is installed: about
-three seconds and 65 MB, once in a worker that hosts such a node. No public call of pyarrow converts objects
-without asking for pandas first, and columns built by hand would know but a few types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
-from airflow_kstreams.streams.graph.services import Forward, NodeContext
+from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
 from airflow_kstreams.streams.hints.hidden_values import UnfitTypeError, shown_text
+from airflow_kstreams.streams.kstream.operators.arrow_columns import ArrowColumns
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.dead_letter_format import text_of
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
@@ -70,22 +67,9 @@ class MapBatches:
 
         :raises ConfigError: pyarrow is not installed.
         """
-        batch = OpenBatch(self, forward, context)
+        batch = OpenBatch(self, context, children)
         context.on_flush(batch.emit)
-        keys, emit, batch_size = batch.keys, batch.emit, self.batch_size
-        add_key, add_value, add_time = batch.keys.append, batch.values.append, batch.timestamps_ms.append
-        record_context = context.record_context
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if not keys:
-                batch.first = record_context.record
-            add_key(key)
-            add_value(value)
-            add_time(record_context.timestamp_ms)
-            if len(keys) >= batch_size:
-                emit()
-
-        return run
+        return context.written(batch.write, forward, children)
 
 
 class UnfitRowsError(ValueError):
@@ -98,12 +82,12 @@ class OpenBatch:
     """The records that one task's node keeps until its batch ends.
 
     :param operator: the operator.
-    :param forward: function that hands a record to the children.
     :param context: the services of the node.
+    :param children: the children of the node.
     :raises ConfigError: pyarrow is not installed.
     """
 
-    def __init__(self, operator: MapBatches, forward: Forward, context: NodeContext) -> None:
+    def __init__(self, operator: MapBatches, context: NodeContext, children: Mapping[str, Forward]) -> None:
         try:
             import pyarrow as pa
         except ImportError:
@@ -112,6 +96,7 @@ class OpenBatch:
                 fix="pip install 'airflow-kstreams[spark]' wherever tasks run and topologies are tested",
             ) from None
         self._pa = pa
+        self._columns = ArrowColumns(pa)
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.timestamps_ms: list[int] = []
@@ -119,10 +104,20 @@ class OpenBatch:
         #: at the start.
         self.first: Record | None = None
         self._operator = operator
-        self._forward = forward
+        self._forward_rows = _row_forwarding(context, children)
         self._record_context = context.record_context
         self._task_id = context.task_id
         self._node = context.node
+
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write the lines that take a record in, and end the batch when it is full."""
+        keys = code.name(self.keys, "keys")
+        with code.block(f"if not {keys}"):
+            code.line(f"{code.name(self, 'batch')}.first = {code.record}")
+        for column, held in ((self.keys, key), (self.values, value), (self.timestamps_ms, code.timestamp_ms)):
+            code.line(f"{code.name(column.append, 'append')}({held})")
+        with code.block(f"if len({keys}) >= {self._operator.batch_size}"):
+            code.call_apart(f"{code.name(self.emit, 'emit')}()")
 
     def emit(self) -> None:
         """End the batch and forward the function's results; they belong to no record and have no headers.
@@ -135,7 +130,7 @@ class OpenBatch:
         self.keys.clear()
         self.values.clear()
         self.timestamps_ms.clear()
-        record_context, forward = self._record_context, self._forward
+        record_context = self._record_context
         before = (record_context.record, record_context.timestamp_ms, record_context.replaced_headers)
         record_context.record = record_context.replaced_headers = None
         try:
@@ -144,15 +139,13 @@ class OpenBatch:
             raise
         except Exception as error:
             raise self._failure(error, len(keys)) from error
-        for key, value, timestamp_ms in results:
-            record_context.timestamp_ms = timestamp_ms
-            forward(key, value)
+        self._forward_rows(*results)
         # The record may still have to visit other children of this node's parent.
         record_context.record, record_context.timestamp_ms, record_context.replaced_headers = before
 
     def _results(
         self, keys: list[Any], values: list[Any], timestamps_ms: list[int]
-    ) -> zip[tuple[Any, Any, int]]:
+    ) -> tuple[list[Any], list[Any], list[int]]:
         returned = self._operator.function(self._batch((keys, values, timestamps_ms)))
         self._check(returned, rows=len(keys))
         names = returned.schema.names
@@ -160,7 +153,7 @@ class OpenBatch:
             keys = returned.column("key").to_pylist()
         if "timestamp_ms" in names:
             timestamps_ms = returned.column("timestamp_ms").to_pylist()
-        return zip(keys, returned.column("value").to_pylist(), timestamps_ms, strict=True)
+        return keys, returned.column("value").to_pylist(), timestamps_ms
 
     def _batch(self, columns: Sequence[list[Any]]) -> pa.RecordBatch:
         schema = self._operator.schema
@@ -170,7 +163,7 @@ class OpenBatch:
             if wanted is None and name == "timestamp_ms":
                 wanted = self._pa.int64()
             try:
-                arrays.append(self._pa.array(objects, type=wanted))
+                arrays.append(self._columns.column(objects, wanted))
             except (self._pa.ArrowException, OverflowError, TypeError) as error:
                 raise TypeError(_mixed(name, objects, wanted, error)) from error
         if schema is None:
@@ -232,6 +225,22 @@ class OpenBatch:
             offset=offset,
             node=self._node,
         )
+
+
+def _row_forwarding(
+    context: NodeContext, children: Mapping[str, Forward]
+) -> Callable[[list[Any], list[Any], list[int]], None]:
+    """Make the function that forwards rows, given their keys, values and timestamps."""
+    code = context.flush_code(children, timestamp_ms="row_ms")
+    with (
+        code.block("def forward_rows(keys, values, timestamps_ms, _node=_node_of_line)"),
+        code.counted(),
+        code.block("for key, value, row_ms in zip(keys, values, timestamps_ms, strict=True)"),
+    ):
+        code.place(for_closures=True)
+        code.forward("key", "value")
+    forward_rows: Callable[[list[Any], list[Any], list[int]], None] = code.function("forward_rows")
+    return forward_rows
 
 
 def map_batches_operator(function: BatchFunction, batch_size: int, schema: Any) -> MapBatches:
