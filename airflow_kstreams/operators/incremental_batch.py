@@ -234,7 +234,7 @@ class FinishRunOperator(ReportsLineage, RunOperator):
                         interval_ms=identity.interval_ms,
                     )
                 summary = before or coordinator.finish(
-                    identity.run_id, order=identity.order, owner=identity.owner
+                    identity.run_id, order=identity.order, owner=identity.owner, seen=ledger
                 )
             self.remember(summary, cluster)
             self.outlets = announced(
