@@ -78,6 +78,20 @@ class Asked(Counting):
         return sum(name == asked and topic in topics for asked, topics in self.asked)
 
 
+def test_begin_looks_nothing_up_twice_when_every_topic_is_there() -> None:
+    kafka, asked = InMemoryKafka(), Asked()
+    ours = application(kafka, FaultyCluster(kafka, asked))
+    kafka.append("in", b"value", b"key")
+    ours.run("one")
+    asked.asked.clear()
+    ours.begin("two")
+    assert asked.times("admin.describe_topics", "in") == 1
+    assert asked.times("admin.topic_configs", "in") == 1
+    assert asked.times("admin.topic_configs", "app-counts-changelog") == 1
+    assert asked.times("admin.topic_configs", "app-metadata") == 1
+    assert len([name for name, _ in asked.asked if name == "admin.topic_configs"]) == 1
+
+
 def test_finish_reads_the_ledger_once_under_its_claim_when_its_caller_has_just_read_it() -> None:
     kafka, asked = InMemoryKafka(), Asked()
     ours = application(kafka, FaultyCluster(kafka, asked))
