@@ -89,6 +89,7 @@ class CoordinatorSession:
         self._metadata = MetadataView(cluster, settings.application_id, clock=self.clock)
         self._checkpoint: tuple[int, int] | None = None
         self._next_offset = self._history_at = -1
+        self._written_at: float | None = None
         self.writing = threading.RLock()
         self.reading = threading.RLock()
 
@@ -126,6 +127,14 @@ class CoordinatorSession:
     def claimed(self) -> bool:
         """Whether this session has claimed the coordinator's transactional id and its writer is sound."""
         return self._writer is not None and not self._writer.suspect
+
+    def has_written_within(self, seconds: float) -> bool:
+        """Whether a transaction under this claim has been committed, which began at most so long ago: until
+        then no other coordinator had claimed the id.
+        """
+        with self.writing:
+            at = self._written_at
+            return self.claimed and at is not None and self.clock.monotonic_seconds() - at <= seconds
 
     def claim(self) -> None:
         """Claim the coordinator's transactional id anew, fencing every other coordinator.
@@ -195,6 +204,7 @@ class CoordinatorSession:
                     retriable_code=True,
                 )
             try:
+                begun_at = self.clock.monotonic_seconds()
                 # First: where the claim was lost since, the ledger was not read under it either.
                 writer.begin()
                 records = list(records)
@@ -210,6 +220,7 @@ class CoordinatorSession:
             except BaseException:
                 self._drop_writer()
                 raise
+            self._written_at = begun_at
             self._checkpoint, self._history_at = written.checkpoint, written.history_at
             if in_ledger and self._next_offset >= 0:
                 # One more for the transaction's marker.
@@ -379,4 +390,4 @@ class CoordinatorSession:
     def _drop_writer(self) -> None:
         if self._writer is not None:
             self._writer.close()
-        self._writer = None
+        self._writer = self._written_at = None

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, TypeVar
 
+import pytest
+
 from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.streams.errors import RunSupersededError
 from airflow_kstreams.streams.ports import ClusterPort, ReaderPort
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
@@ -118,3 +121,20 @@ def test_finish_reads_the_ledger_anew_when_it_has_lost_a_race() -> None:
         assert coordinator.finish("run", seen=empty).run_id == "run"
         kept = coordinator.session.read_ledger()
     assert kept.is_finished("run")
+
+
+def test_write_proves_nothing_when_the_claim_was_lost_or_is_old() -> None:
+    kafka = InMemoryKafka()
+    ours = application(kafka, kafka)
+    with closing(ours.coordinator()) as driver:
+        assert not driver.session.has_written_within(1.0)
+        ours.begin("run", coordinator=driver)
+        assert driver.session.has_written_within(1.0)
+        kafka.clock.sleep(1.5)
+        assert not driver.session.has_written_within(1.0)
+        driver.lease.renew()
+        assert driver.session.has_written_within(1.0)
+        ours.begin("run", order=(0, 2))
+        with pytest.raises(RunSupersededError):
+            driver.lease.renew()
+        assert not driver.session.has_written_within(1.0)
