@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
-from airflow_kstreams.streams.errors import RunSupersededError
+from airflow_kstreams.streams.errors import ConfigError, RunSupersededError
 from airflow_kstreams.streams.ports import ClusterPort, ReaderPort
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
@@ -138,3 +138,23 @@ def test_write_proves_nothing_when_the_claim_was_lost_or_is_old() -> None:
         with pytest.raises(RunSupersededError):
             driver.lease.renew()
         assert not driver.session.has_written_within(1.0)
+
+
+def test_writer_of_a_claim_is_made_before_the_requests_that_precede_the_claim() -> None:
+    kafka, asked = InMemoryKafka(), Asked()
+    ours = application(kafka, FaultyCluster(kafka, asked))
+    ours.begin("run")
+    names = [name for name, _ in asked.asked]
+    assert names.index("cluster.writer") < names.index("admin.broker_configs")
+    assert names.index("admin.broker_configs") < names.index("writer.init_transactions")
+    assert asked.names["cluster.writer"] == asked.names["writer.close"] == 1
+
+
+def test_writer_that_never_claimed_is_closed_when_the_begin_is_refused() -> None:
+    kafka, asked = InMemoryKafka(), Asked()
+    ours = application(kafka, FaultyCluster(kafka, asked))
+    ours.settings = {"transaction.timeout.ms": 10_000, "commit.interval.ms": 9_000}
+    with pytest.raises(ConfigError, match="leaves a transaction no room"):
+        ours.begin("run")
+    assert asked.names["cluster.writer"] == asked.names["writer.close"] == 1
+    assert not asked.names["writer.init_transactions"]
