@@ -31,6 +31,7 @@ from dev.benchmarks.inputs import Inputs
 from dev.benchmarks.results import Result
 from dev.benchmarks.suite import Suite
 from dev.benchmarks.systems import EARLIER, OURS
+from dev.benchmarks.waterfall import command as waterfall
 from dev.benchmarks.workloads import GUARDS, SYSTEMS, WORKLOADS, Workload
 from dev.servers.embedded import Broker, free_port
 
@@ -54,6 +55,8 @@ def main() -> int:
         return window_memory.main(sys.argv[2:])
     if sys.argv[1:2] == ["async"]:
         return calls.main(sys.argv[2:])
+    if sys.argv[1:2] == ["waterfall"]:
+        return waterfall.main(sys.argv[2:])
     options = _options()
     if options.bars:
         return _bars()

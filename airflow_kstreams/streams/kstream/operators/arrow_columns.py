@@ -72,8 +72,8 @@ class ArrowColumns:
         kinds = set(map(type, objects))
         nulls = NoneType in kinds
         kinds.discard(NoneType)
-        if not kinds and wanted is None:
-            return self._arrow.nulls(len(objects))
+        if not kinds and (wanted is None or any(wanted.equals(made[0]) for made in self._made.values())):
+            return self._arrow.nulls(len(objects), wanted)
         made = self._made.get(kinds.pop()) if len(kinds) == 1 else None
         if made is None or not (wanted is None or wanted.equals(made[0])):
             return None
