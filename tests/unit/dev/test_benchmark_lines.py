@@ -24,6 +24,7 @@ from dev.benchmarks.suite_topologies import (
     Activity,
     Event,
     Placed,
+    Slim,
     User,
     slim,
 )
@@ -139,8 +140,8 @@ def test_vectorised_filter_and_map_writes_what_the_plain_one_does() -> None:
 
 def test_vectorised_filter_and_map_keeps_rows_in_their_places_when_some_or_all_are_dropped() -> None:
     values = [
-        msgspec.json.encode(Event(id=number, user=f"ü{number}", amount=amount, kind="view", note="n"))
-        for number, amount in enumerate((5, 10, 7, 20))
+        msgspec.json.encode(Event(id=number, user=user, amount=amount, kind="view", note="n"))
+        for number, (user, amount) in enumerate((("ü0", 5), ("ü1", 10), ("ü2", 7), ("ü3", 20)))
     ]
     batch = pa.RecordBatch.from_pydict(
         {"key": [b"a", b"b", b"c", b"d"], "value": values, "timestamp_ms": [1, 2, 3, 4]}
@@ -151,6 +152,15 @@ def test_vectorised_filter_and_map_keeps_rows_in_their_places_when_some_or_all_a
         "timestamp_ms": [1, 3],
     }
     assert slim(batch.slice(1, 1)).num_rows == 0
+
+
+def test_vectorised_map_escapes_text_when_it_has_to() -> None:
+    users = ['a"b', "back\\slash", "new\nline", "plain"]
+    values = [msgspec.json.encode(Event(id=7, user=user, amount=1, kind="view", note="n")) for user in users]
+    batch = pa.RecordBatch.from_pydict({"key": [b"k"] * 4, "value": values, "timestamp_ms": [1, 2, 3, 4]})
+    assert slim(batch).column("value").to_pylist() == [
+        msgspec.json.encode(Slim(id=7, user=user, cents=100)) for user in users
+    ]
 
 
 def test_event_meets_its_user_as_of_its_time_when_the_user_moves() -> None:
