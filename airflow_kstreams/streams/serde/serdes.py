@@ -258,3 +258,8 @@ def gives_back(read: Serde, written: Serde) -> bool:
         serialize == written.serialize and deserialize == read.deserialize
         for serialize, deserialize in _GIVE_BACK
     )
+
+
+def takes_bytes(serde: Serde) -> bool:
+    """Return True if a serde is known to write bytes as they are, and to refuse everything else."""
+    return serde.serialize is _checked_bytes
