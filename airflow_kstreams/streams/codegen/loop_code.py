@@ -26,6 +26,7 @@ from airflow_kstreams.streams.graph.services import (
     Encoding,
     Forward,
     LoopCode,
+    Taking,
     WriteAnswer,
     WriteCode,
 )
@@ -53,12 +54,14 @@ class NodeCode(NamedTuple):
     :param children: child name -> its closure, in the order in which they get a record.
     :param write: function that writes the node's lines.
     :param handle: function that takes the node's errors; None if they end the task.
+    :param taking: function that returns what takes many records at once; None if nothing does.
     """
 
     node: str
     children: Mapping[str, Forward]
     write: WriteCode
     handle: Handle | None = None
+    taking: Taking | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,13 @@ def test_closed_client_and_closed_queue_are_refused(library: Any) -> None:
         library.Queue(consumer)
 
 
+def test_columns_are_made_of_the_librarys_own_records_alone(library: Any) -> None:
+    for records, refused in (((), "a list"), (None, "a list"), ([None], "class"), ([b"record"], "class")):
+        with pytest.raises(TypeError, match=refused):
+            library.columns(records)
+    assert library.columns([]) == ((None, 0, bytes(4), b""), (None, 0, bytes(4), b""))
+
+
 def test_number_of_records_to_take_is_bounded(library: Any, consumer: Consumer) -> None:
     record_columns.border()
     queue = library.Queue(consumer)
