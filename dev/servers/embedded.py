@@ -149,8 +149,8 @@ def free_port(ports: int = Broker.PORTS) -> int:
 
 
 def kafka_libraries() -> Path:
-    """Return the folder of the jars of Kafka's broker and tools: of the pinned version, unless the environment
-    names another folder; ``dev/matrix`` leaves older ones behind.
+    """Return the folder of the jars of Kafka's broker and tools: the pinned version's, unless the environment
+    names another; ``dev/matrix`` leaves older ones behind.
 
     :raises BrokerError: ``dev/setup`` has not fetched them.
     """
