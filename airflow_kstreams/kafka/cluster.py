@@ -71,9 +71,18 @@ class KafkaCluster:
         return str(border())
 
     def reader(
-        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+        self,
+        *,
+        group_id: str,
+        isolation: Isolation = "read_committed",
+        follows: bool = False,
+        small: bool = False,
     ) -> ReaderPort:
-        """Make a reader. One in a process of its own only reads to an end, and never follows."""
+        """Make a reader. One in a process of its own only reads to an end, and never follows.
+
+        :param small: whether it reads little. Its records then cross one by one, without the process that is
+            forked to look at the first client's handle: that takes longer than the records of a ledger.
+        """
         if self._memory_bytes is not None:
             return ChildReader(
                 self._client_config,
@@ -88,6 +97,7 @@ class KafkaCluster:
             isolation=isolation,
             request_time=self._time,
             follows=follows,
+            small=small,
         )
 
     def writer(

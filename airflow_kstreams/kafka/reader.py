@@ -91,6 +91,7 @@ class BoundedReader:
     :param isolation: ``read_committed`` or ``read_uncommitted``.
     :param request_time: bound of every request, and of all requests and reads together, where it has one.
     :param follows: whether it waits for records that nobody may have written yet.
+    :param small: whether it reads little, so that records cross one by one.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class BoundedReader:
         isolation: Isolation,
         request_time: RequestTime,
         follows: bool = False,
+        small: bool = False,
     ) -> None:
         self._bootstrap = bootstrap_of(client_config)
         self._config = client_config
@@ -142,7 +144,7 @@ class BoundedReader:
             },
         )
         #: From which records are taken in batches; None if they come one by one.
-        self._columns = columns_of(self._consumer, client_config)
+        self._columns = None if small else columns_of(self._consumer, client_config)
 
     @property
     def group_id(self) -> str:

@@ -310,12 +310,18 @@ class ClusterPort(Protocol):
         ...
 
     def reader(
-        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+        self,
+        *,
+        group_id: str,
+        isolation: Isolation = "read_committed",
+        follows: bool = False,
+        small: bool = False,
     ) -> ReaderPort:
         """Make a reader.
 
         :param follows: whether it waits for records that nobody may have written yet: it asks the broker less
             often then, and learns later that a log ends.
+        :param small: whether it reads little: then how records cross is not worth a look at the client.
         """
         ...
 

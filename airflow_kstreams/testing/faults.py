@@ -68,15 +68,23 @@ class FaultyCluster:
         return self._cluster.crossing
 
     def reader(
-        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+        self,
+        *,
+        group_id: str,
+        isolation: Isolation = "read_committed",
+        follows: bool = False,
+        small: bool = False,
     ) -> ReaderPort:
         """Make a reader; the interceptor gets this call, too.
 
         :param group_id: the group whose committed offsets it reads and writes.
         :param isolation: ``read_committed`` or ``read_uncommitted``.
         :param follows: whether it waits for records that nobody may have written yet.
+        :param small: whether it reads little.
         """
-        make = partial(self._cluster.reader, group_id=group_id, isolation=isolation, follows=follows)
+        make = partial(
+            self._cluster.reader, group_id=group_id, isolation=isolation, follows=follows, small=small
+        )
         made = self._interceptor.call("cluster.reader", self._cluster, make, (group_id, isolation))
         return cast("ReaderPort", FaultyReader(made, self._interceptor))
 

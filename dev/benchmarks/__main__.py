@@ -30,7 +30,9 @@ from dev.benchmarks.calls import command as calls
 from dev.benchmarks.inputs import Inputs
 from dev.benchmarks.results import Result
 from dev.benchmarks.suite import Suite
-from dev.benchmarks.workloads import EARLIER, GUARDS, OURS, SYSTEMS, WORKLOADS, Workload
+from dev.benchmarks.systems import EARLIER, OURS
+from dev.benchmarks.waterfall import command as waterfall
+from dev.benchmarks.workloads import GUARDS, SYSTEMS, WORKLOADS, Workload
 from dev.servers.embedded import Broker, free_port
 
 console = Console(soft_wrap=True, highlight=False)
@@ -53,6 +55,8 @@ def main() -> int:
         return window_memory.main(sys.argv[2:])
     if sys.argv[1:2] == ["async"]:
         return calls.main(sys.argv[2:])
+    if sys.argv[1:2] == ["waterfall"]:
+        return waterfall.main(sys.argv[2:])
     options = _options()
     if options.bars:
         return _bars()
@@ -149,14 +153,18 @@ def _restore(bootstrap: str, folder: str, keys: int) -> None:
 
 def _suite(suite: Suite, options: argparse.Namespace) -> int:
     stored = not (options.system or options.records or options.rounds)
+    everything: list[Result] = []
     for name in options.workload or _with(options.system):
         measured = suite.measure(_chosen(WORKLOADS[name], options))
+        everything += measured
         console.print("\n" + page.tables(measured), markup=False)
         if stored and measured:
             # After each workload: a run that is cut short has not measured in vain.
             kept = results.merged(results.read(), measured, list(WORKLOADS))
             results.write(kept)
             _write_page(kept)
+    for line in page.bar_lines(everything, bars.measured_by(everything)):
+        console.print(line, markup=False)
     for failure in suite.failures:
         console.print(f"FAILED {failure}", markup=False)
     return 1 if suite.failures else 0

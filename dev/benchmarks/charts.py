@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dev.benchmarks.results import Result
-from dev.benchmarks.workloads import OURS, OURS_PREPARED, SYSTEMS, WORKLOADS, Workload
+from dev.benchmarks.systems import HAND_WRITTEN, OURS
+from dev.benchmarks.workloads import MATRIX, SYSTEMS, WORKLOADS, Workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,6 +34,7 @@ def draw(results: Sequence[Result], folder: Path = FOLDER) -> list[Path]:
             for workload in WORKLOADS.values()
             if workload.kind in kinds
             and not workload.name.startswith("guard-")
+            and workload not in MATRIX
             and any(result.workload == workload.name for result in results)
         ]
         if chosen:
@@ -106,6 +108,7 @@ def label_of(result: Result) -> str:
 
 
 def _color(result: Result) -> str:
-    if result.system in (OURS.name, OURS_PREPARED.name):
+    if result.system.startswith(OURS.name):
         return _OURS
-    return _LIMIT if result.guarantee == "none" or result.system == "hand-written" else _PEER
+    is_limit = result.guarantee == "none" or result.system.startswith(HAND_WRITTEN.name)
+    return _LIMIT if is_limit else _PEER

@@ -1,7 +1,8 @@
-"""What Airflow's worker runs when nothing is new: ``execute`` of the three operators, one after the other.
+"""What Airflow's workers run: ``execute`` of the three operators, or of those that are asked for, all in one
+process.
 
-Each line of standard input is a request, each line of standard output its answer, both JSON. It is only asked
-for empty runs: one with new records would start Spark.
+Each line of standard input is a request, each line of standard output its answer, both JSON. The suite asks
+it for empty runs only: one with new records starts Spark.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from dev.benchmarks.empty_task import context_of
 from dev.benchmarks.spark_host import application_of
+
+#: The end of an application file, which spark-submit runs.
+_MAIN = """
+if __name__ == "__main__":
+    from airflow_kstreams.spark import run
+
+    run(topology)
+"""
 
 
 def main() -> int:
@@ -24,32 +32,44 @@ def main() -> int:
     folder = Path(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever Airflow prints is no answer
-    os.environ["AIRFLOW_HOME"] = str(folder / "airflow")
-    os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{folder / 'airflow.db'}"
+    set_up(folder)
     import airflow.sdk  # noqa: F401 - what a worker has imported before it executes a task
 
-    _answer(answers, {"ready": True})
+    answer(answers, {"ready": True})
     for line in sys.stdin:
-        _answer(answers, {"seconds": _seconds(json.loads(line), folder)})
+        answer(answers, {"seconds": _seconds(json.loads(line), folder)})
     return 0
 
 
-def _answer(answers: Any, answer: Mapping[str, Any]) -> None:
-    answers.write(json.dumps(answer) + "\n")
+def set_up(folder: Path) -> None:
+    """Give this process and its children an Airflow of their own, which has no database."""
+    os.environ["AIRFLOW_HOME"] = str(folder / "airflow")
+    os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{folder / 'airflow.db'}"
+
+
+def answer(answers: Any, said: Mapping[str, Any]) -> None:
+    """Write an answer."""
+    answers.write(json.dumps(said) + "\n")
     answers.flush()
+
+
+def application_file(request: Mapping[str, Any], folder: Path) -> Path:
+    """Write the application file with a request's topics in it, and set the connections of its tasks."""
+    source = application_of(request)
+    file = folder / f"{request['application_id'].replace('-', '_')}.py"
+    file.write_text(f"{source.text}\n\ntopology = {source.function}\n{_MAIN}", encoding="utf-8")
+    os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps(
+        {"conn_type": "kafka", "extra": {"bootstrap.servers": request["bootstrap"]}}
+    )
+    os.environ["AIRFLOW_CONN_SPARK_DEFAULT"] = json.dumps({"conn_type": "spark", "host": "local[2,4]"})
+    return file
 
 
 def _seconds(request: Mapping[str, Any], folder: Path) -> float:
     from airflow_kstreams.operators.incremental_batch import CaptureStopOffsetsOperator, FinishRunOperator
     from airflow_kstreams.operators.run_topology import RunTopologyOperator
 
-    source = application_of(request)
-    file = folder / "suite_topologies_empty.py"
-    file.write_text(f"{source.text}\n\ntopology = {source.function}\n", encoding="utf-8")
-    os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps(
-        {"conn_type": "kafka", "extra": {"bootstrap.servers": request["bootstrap"]}}
-    )
-    os.environ["AIRFLOW_CONN_SPARK_DEFAULT"] = json.dumps({"conn_type": "spark", "host": "local[2,4]"})
+    file = application_file(request, folder)
     common: dict[str, Any] = {
         "application_id": request["application_id"],
         "settings": {"processing.guarantee": request["guarantee"]},
@@ -60,19 +80,13 @@ def _seconds(request: Mapping[str, Any], folder: Path) -> float:
         FinishRunOperator(task_id="finish", **common),
     )
     total = 0.0
-    for operator in operators:
-        context: Any = _context(operator.task_id, request["run_id"])
+    asked = request.get("operators", [operator.task_id for operator in operators])
+    for operator in (operator for operator in operators if operator.task_id in asked):
+        context: Any = context_of(operator.task_id, request["run_id"])
         started = time.monotonic()
         operator.execute(context)
         total += time.monotonic() - started
     return total
-
-
-def _context(task_id: str, run_id: str) -> dict[str, Any]:
-    """Return what the operators read of Airflow's context."""
-    now = datetime.now(UTC)
-    dag_run = SimpleNamespace(run_id=run_id, clear_number=0, data_interval_start=now, data_interval_end=now)
-    return {"ti": SimpleNamespace(dag_id="bench", task_id=task_id, try_number=1), "dag_run": dag_run}
 
 
 if __name__ == "__main__":

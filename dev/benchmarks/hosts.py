@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
-
 from airflow_kstreams.spark.driver.class_archive import keep_classes
+from dev.benchmarks import processor
 from dev.benchmarks.memory import PeakMemory
 from dev.servers import embedded
 from dev.servers.quick_java import SPARK_CLASSES
@@ -43,11 +42,13 @@ class Answer:
 
     :param seconds: wall time of the run.
     :param peak_memory_mb: of the host's processes meanwhile.
+    :param processor_seconds: that these had, user and system, from the request to its answer.
     :param details: whatever else it measured.
     """
 
     seconds: float
     peak_memory_mb: float
+    processor_seconds: float
     details: Mapping[str, float]
 
 
@@ -104,17 +105,23 @@ class Host:
         if stdin is None:
             raise HostError(f"{self.kind} has no standard input")
         self.wait_until_ready()
+        before = self.processor_seconds()
         with PeakMemory(self._process.pid) as memory:
             with contextlib.suppress(BrokenPipeError):  # the answer that does not come tells
                 stdin.write(json.dumps(request) + "\n")
                 stdin.flush()
             details = self._read()
-        return Answer(seconds=details.pop("seconds"), peak_memory_mb=memory.megabytes, details=details)
+            processor_seconds = self.processor_seconds() - before
+        return Answer(
+            seconds=details.pop("seconds"),
+            peak_memory_mb=memory.megabytes,
+            processor_seconds=processor_seconds,
+            details=details,
+        )
 
     def processor_seconds(self) -> float:
-        """Return how much processor time the process and its children have had."""
-        this = psutil.Process(self._process.pid)
-        return sum(sum(each.cpu_times()[:2]) for each in (this, *this.children(recursive=True)))
+        """Return how much processor time the process and its descendants have had since it was started."""
+        return processor.seconds_of(self._process.pid)
 
     def wait_until_ready(self) -> None:
         """Wait until it takes requests.
@@ -159,6 +166,10 @@ def _spark(kind: str, folder: Path) -> list[str]:
 
 def _airflow(folder: Path) -> list[str]:
     return [sys.executable, "-m", "dev.benchmarks.empty_host", str(folder)]
+
+
+def _airflow_tasks(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "dev.benchmarks.empty_tasks_host", str(folder)]
 
 
 def _calls(folder: Path) -> list[str]:
@@ -314,6 +325,7 @@ HOSTS = {
     "engine-earlier": lambda folder: _earlier(_spark("engine", folder)),
     "connector": lambda folder: _spark("connector", folder),
     "airflow": _airflow,
+    "airflow-tasks": _airflow_tasks,
     "calls": _calls,
     "calls-memory": _calls_memory,
     "airflow-earlier": lambda folder: _earlier(_airflow(folder)),

@@ -46,7 +46,10 @@ class Inputs:
 
         :param records: wanted; flights come in whole days.
         """
-        kind = (*workload.reads, records, workload.keys, workload.value_bytes, workload.partitions)
+        kind = (
+            *(*workload.reads, records, workload.keys, workload.value_bytes, workload.partitions),
+            workload.codec or "as-it-is",
+        )
         if kind not in self._published:
             name = "-".join(map(str, kind))
             self._published[kind] = self._publish(workload, records, f"bench-in-{name}")
@@ -59,7 +62,7 @@ class Inputs:
 
     def append(self, workload: Workload, topic: str, first: int, count: int) -> None:
         """Publish events ``[first, first + count)``."""
-        self._send(events(workload, topic, first, count), f"publishing {topic}", count)
+        self._send(events(workload, topic, first, count), f"publishing {topic}", count, workload.codec)
 
     def _publish(self, workload: Workload, records: int, name: str) -> tuple[Mapping[str, str], int]:
         topics = {each: f"{name}-{each}" for each in workload.reads}
@@ -74,8 +77,8 @@ class Inputs:
         self.append(workload, topics["events"], 0, records - of_users)
         return topics, records
 
-    def _send(self, messages: Iterator[Message], title: str, count: int) -> None:
-        publish(self.bootstrap, messages, count=count, progress=self.show(title, count))
+    def _send(self, messages: Iterator[Message], title: str, count: int, codec: str = "") -> None:
+        publish(self.bootstrap, messages, count=count, progress=self.show(title, count), codec=codec)
 
 
 def events(workload: Workload, topic: str, first: int, count: int) -> Iterator[Message]:

@@ -51,12 +51,14 @@ def publish(
     count: int,
     progress: Callable[[int], None],
     partition: int = -1,
+    codec: str = "",
 ) -> None:
     """Publish records.
 
     :param count: how many there are.
     :param partition: for all of them; -1 for those that their keys ask for.
     :param progress: is told now and then how many were sent.
+    :param codec: that compresses them; empty for none.
     :raises RuntimeError: some were not delivered.
     """
     producer = Producer(
@@ -66,6 +68,7 @@ def publish(
             "batch.size": 1_000_000,
             "queue.buffering.max.messages": 500_000,
             "partitioner": "murmur2_random",
+            "compression.type": codec or "none",
             "acks": "all",
             # Closing it says that events were left unread, which nobody asked for.
             "log_level": 2,

@@ -14,10 +14,6 @@ import time
 from typing import Any
 
 HOUR_MS = 3_600_000
-_TUNED: dict[str, Any] = {
-    "producer_extra_config": {"linger.ms": 20, "batch.size": 1_000_000, "compression.type": "lz4"},
-    "consumer_extra_config": {"fetch.message.max.bytes": 4_194_304, "queued.max.messages.kbytes": 32_768},
-}
 
 
 def main() -> int:
@@ -58,7 +54,7 @@ def _run(request: dict[str, Any]) -> float:
         state_dir=request["folder"],
         loglevel="WARNING",
         on_message_processed=note,
-        **({} if request["system"].endswith("-plain") else _TUNED),
+        **({} if request["system"].endswith("-plain") else _tuned(request["codec"])),
     )
     _TOPOLOGIES[request["topology"]](application, request)
     if left == 0:
@@ -67,6 +63,13 @@ def _run(request: dict[str, Any]) -> float:
     else:
         application.run(collect=False)
     return time.monotonic() - started
+
+
+def _tuned(codec: str) -> dict[str, Any]:
+    return {
+        "producer_extra_config": {"linger.ms": 20, "batch.size": 1_000_000, "compression.type": codec},
+        "consumer_extra_config": {"fetch.message.max.bytes": 4_194_304, "queued.max.messages.kbytes": 32_768},
+    }
 
 
 def _counted(request: dict[str, Any]) -> str:

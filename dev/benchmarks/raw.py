@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -32,44 +33,45 @@ def raw(kind: str, loop: Loop) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
 
 def _consume(loop: Loop, partition: int) -> float:
     started = time.monotonic()
-    consumer, _ = clients(loop, partition)
-    position, stop = 0, loop.stops[partition]
-    while position < stop:
-        messages = consumer.consume(2_000, 0.05)
-        if messages:
-            position = _checked(messages[-1]).offset() + 1
-    consumer.close()
+    with clients(loop, partition) as opened:
+        take = opened.take if loop.by_columns else partial(_consumed, opened.consumer)
+        position, stop = 0, loop.stops[partition]
+        while position < stop:
+            messages = take()
+            if messages:
+                position = messages[-1].offset() + 1
     return time.monotonic() - started
 
 
+def _consumed(consumer: Any) -> list[Any]:
+    """Return the records that come next; only the last one is looked at."""
+    messages: list[Any] = consumer.consume(2_000, 0.05)
+    if messages and messages[-1].error() is not None:
+        raise RuntimeError(str(messages[-1].error()))
+    return messages
+
+
 def _produce(loop: Loop, partition: int) -> float:
-    consumer, _ = clients(loop, partition)
     stop = loop.stops[partition]
     sample: list[tuple[bytes, bytes]] = []
-    while len(sample) < min(stop, _SAMPLE):
-        sample += [(_checked(message).key(), message.value()) for message in consumer.consume(2_000, 0.05)]
-    consumer.close()
+    with clients(loop, partition) as opened:
+        while len(sample) < min(stop, _SAMPLE):
+            sample += [(message.key(), message.value()) for message in opened.take()]
     return _timed_produce(loop, partition, stop, sample)
 
 
 def _timed_produce(loop: Loop, partition: int, records: int, sample: list[tuple[bytes, bytes]]) -> float:
     started = time.monotonic()
-    _, producer = clients(loop, partition)
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    produce, sink, written = producer.produce, loop.sink, 0
-    while written < records:
-        for key, value in sample[: records - written]:
-            try:
-                produce(sink, value, key)
-            except BufferError:
-                produce_when_there_is_room(producer, sink, value, key)
-        written += len(sample)
-    producer.commit_transaction(60)
-    return time.monotonic() - started
-
-
-def _checked(message: Any) -> Any:
-    if message.error() is not None:
-        raise RuntimeError(str(message.error()))
-    return message
+    with clients(loop, partition) as opened:
+        producer, produce, sink, written = opened.producer, opened.produce, loop.sink, 0
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        while written < records:
+            for key, value in sample[: records - written]:
+                try:
+                    produce(sink, value, key)
+                except BufferError:
+                    produce_when_there_is_room(producer, sink, value, key)
+            written += len(sample)
+        producer.commit_transaction(60)
+        return time.monotonic() - started

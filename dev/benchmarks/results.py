@@ -15,11 +15,13 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one system.
 
     :param seconds: wall time.
+    :param processor_seconds: of all the system's processes, user and system.
     :param details: whatever else was measured, by name.
     """
 
     seconds: float
     peak_memory_mb: float
+    processor_seconds: float
     details: Mapping[str, float] = {}
 
 
@@ -31,6 +33,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     :param peak_memory_mb: highest of the rounds, of all the system's processes.
     :param records: input records of a run.
     :param rounds: wall seconds of each.
+    :param processor_rounds: processor seconds of each, of all the system's processes, user and system; empty
+        of a line that was measured before they were counted.
+    :param processor_seconds_per_million: their median, by a million input records; 0 without records.
     :param ours_ratio: how many times as fast this engine was, exactly once, in the same round: median of the
         rounds.
     :param details: medians of whatever else was measured.
@@ -47,6 +52,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     rounds: Sequence[float]
     ours_ratio: float
+    processor_rounds: Sequence[float] = ()
+    processor_seconds_per_million: float = 0.0
     details: Mapping[str, float] = {}
     machine: str = ""
     measured: str = ""
@@ -73,6 +80,7 @@ def result_of(
     :param ours: this engine's own, exactly once, by round.
     """
     wall = statistics.median(figure.seconds for figure in figures)
+    processor_seconds = statistics.median(figure.processor_seconds for figure in figures)
     names = dict.fromkeys(name for figure in figures for name in figure.details)
     return Result(
         workload=place[0],
@@ -84,6 +92,8 @@ def result_of(
         records=records,
         rounds=[round(figure.seconds, 3) for figure in figures],
         ours_ratio=round(ratio([figure.seconds for figure in figures], [own.seconds for own in ours]), 3),
+        processor_rounds=[round(figure.processor_seconds, 2) for figure in figures],
+        processor_seconds_per_million=round(processor_seconds * 1e6 / records, 3) if records else 0.0,
         details={
             name: round(statistics.median(figure.details[name] for figure in figures), 3) for name in names
         },
@@ -92,12 +102,17 @@ def result_of(
     )
 
 
+def ratios(seconds: Sequence[float], ours: Sequence[float]) -> list[float]:
+    """Return how many times as fast ours was, in each of the rounds that both had."""
+    return [theirs / own for theirs, own in zip(seconds, ours, strict=False)]
+
+
 def ratio(seconds: Sequence[float], ours: Sequence[float]) -> float:
     """Return how many times as fast ours was: the median over the rounds that both had.
 
     :raises ValueError: they had none in common.
     """
-    return statistics.median(theirs / own for theirs, own in zip(seconds, ours, strict=False))
+    return statistics.median(ratios(seconds, ours))
 
 
 def read(file: Path = FILE) -> list[Result]:

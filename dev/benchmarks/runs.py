@@ -56,10 +56,13 @@ def run_topology(
     application_id: str,
     run_id: str = "bench",
     guarantee: str = "exactly_once",
+    codec: str = "lz4",
 ) -> Timing:
     """Time a whole run, as a driver makes it."""
     settings = ApplicationSettings.parse(application_id, {"processing.guarantee": guarantee})
     config = {"bootstrap.servers": bootstrap}
+    if codec != "lz4":  # which is this engine's own default
+        config["compression.type"] = codec
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "client.json"
         path.write_text(json.dumps(config), encoding="utf-8")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: As this engine's own producers have it.
-PRODUCER = {"kafka.linger.ms": "20", "kafka.batch.size": "1000000", "kafka.compression.type": "lz4"}
+#: As this engine's own producers have it, with a codec.
+_PRODUCER = {"kafka.linger.ms": "20", "kafka.batch.size": "1000000"}
 #: As many as there are cores and input partitions; the default of 200 would cost seconds.
 SHUFFLE_PARTITIONS = 2
 
@@ -41,7 +41,8 @@ def available_now(session: SparkSession, request: Mapping[str, Any]) -> float:
         result.writeStream.trigger(availableNow=True)
         .outputMode("update" if _sums(request) else "append")
         .format("kafka")
-        .options(**PRODUCER)
+        .options(**_PRODUCER)
+        .option("kafka.compression.type", request["codec"])
         .option("kafka.bootstrap.servers", request["bootstrap"])
         .option("topic", request["output"])
         .option("checkpointLocation", str(Path(request["folder"]) / "checkpoint"))
@@ -68,7 +69,8 @@ def batch(session: SparkSession, request: Mapping[str, Any]) -> float:
     result = _result(request["topology"], inputs, streaming=False)
     (
         result.write.format("kafka")
-        .options(**PRODUCER)
+        .options(**_PRODUCER)
+        .option("kafka.compression.type", request["codec"])
         .option("kafka.bootstrap.servers", request["bootstrap"])
         .option("topic", request["output"])
         .save()

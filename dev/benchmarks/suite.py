@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -21,12 +22,11 @@ from dev.benchmarks.inputs import Inputs
 from dev.benchmarks.outputs import Digest
 from dev.benchmarks.publish import create_topics
 from dev.benchmarks.results import Figure, Result
-from dev.benchmarks.workloads import OURS, System, Workload
+from dev.benchmarks.systems import LOOPS, OURS, System
+from dev.benchmarks.workloads import Workload
 
 #: What starts workers.
 _LITTLE = 50_000
-#: An empty run of this engine is what Airflow's worker does: Spark is not started.
-_EMPTY_HOSTS = {"engine": "airflow", "engine-earlier": "airflow-earlier"}
 
 
 class WrongOutputError(Exception):
@@ -86,8 +86,9 @@ class Suite:
             figures[system].append(figure)
             records = count
             self.say(
-                f"  round {number + 1}: {system.label:<36} {count / figure.seconds:>11,.0f}/s "
-                f"{figure.seconds:>8.2f} s {figure.peak_memory_mb:>7,.0f} MB"
+                f"  round {number + 1}: {system.label:<56} {count / figure.seconds:>11,.0f}/s "
+                f"{figure.seconds:>8.2f} s {figure.peak_memory_mb:>7,.0f} MB "
+                f"{figure.processor_seconds:>8.2f} s of CPU"
             )
         if OURS in self._failed or not figures[OURS]:
             return []
@@ -128,11 +129,14 @@ class Suite:
         started = time.monotonic()
         with Host(kind, self.folder) as host:
             answer = host.run(self._request(workload, system, application, records))
-            seconds = time.monotonic() - started
-        if workload.kind != "cold":
-            return answer
-        # From the start of the processes to the end of the run.
-        return Answer(seconds=seconds, peak_memory_mb=answer.peak_memory_mb, details=answer.details)
+            if workload.kind != "cold":
+                return answer
+            # From the start of the processes to the end of the run.
+            return dataclasses.replace(
+                answer,
+                seconds=time.monotonic() - started,
+                processor_seconds=host.processor_seconds(),
+            )
 
     def _warm_up(self, workload: Workload) -> None:
         """Let every system run once, as much as it needs for what comes after to be like itself."""
@@ -143,7 +147,7 @@ class Suite:
             inputs, records = self.inputs.of(workload, wanted)
             with self._failing(workload, system), self._application(workload, system, inputs) as application:
                 answer = self._run(system.host, workload, system, application, records)
-                self.say(f"  warm-up: {system.label:<36} {answer.seconds:>21.2f} s")
+                self.say(f"  warm-up: {system.label:<56} {answer.seconds:>21.2f} s")
 
     # == a little more, or nothing more, than in the run before
 
@@ -169,8 +173,7 @@ class Suite:
                 if system in self._failed:
                     continue
                 with self._failing(workload, system):
-                    empty = workload.kind == "empty"
-                    host = _EMPTY_HOSTS.get(system.host, system.host) if empty else system.host
+                    host = (workload.kind == "empty" and system.empty_host) or system.host
                     answer = self._run(host, workload, system, applications[system], workload.records)
                     self._check(workload, system, applications[system], workload.records)
                     yield number, (system, _figure(answer), workload.records)
@@ -215,6 +218,7 @@ class Suite:
             "output": application.output,
             "changelog": f"{application.application_id}-changelog",
             "partitions": workload.partitions,
+            "codec": workload.codec or "lz4",
             "folder": str(application.folder),
         }
 
@@ -226,7 +230,7 @@ class Suite:
         )
         application.folder.mkdir()
         topics = {application.output: workload.partitions}
-        if system.name == "hand-written" and workload.topology == "sum_by_key":
+        if system in LOOPS and workload.topology == "sum_by_key":
             topics[f"{name}-changelog"] = workload.partitions
         create_topics(self.bootstrap, topics)
         return application
@@ -297,9 +301,14 @@ def _turns(workload: Workload) -> Iterator[tuple[int, System]]:
     """
     for number in range(workload.rounds):
         for system in reversed(workload.systems) if number % 2 else workload.systems:
-            if workload.kind != "throughput" or not system.rounds or number < system.rounds:
+            if number < workload.rounds_of(system):
                 yield number, system
 
 
 def _figure(answer: Answer) -> Figure:
-    return Figure(seconds=answer.seconds, peak_memory_mb=answer.peak_memory_mb, details=answer.details)
+    return Figure(
+        seconds=answer.seconds,
+        peak_memory_mb=answer.peak_memory_mb,
+        processor_seconds=answer.processor_seconds,
+        details=answer.details,
+    )

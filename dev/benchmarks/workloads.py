@@ -1,130 +1,42 @@
-"""What the suite measures: systems and workloads."""
+"""What the suite measures: each workload, and the systems that run it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
-Guarantee = Literal["exactly_once", "at_least_once", "none"]
+from dev.benchmarks.systems import (
+    AVAILABLE_NOW,
+    HAND_WRITTEN,
+    KAFKA_STREAMS,
+    KAFKA_STREAMS_AT_LEAST_ONCE,
+    KAFKA_STREAMS_PLAIN,
+    LOOPS,
+    OURS,
+    OURS_AT_LEAST_ONCE,
+    OURS_BY_BATCHES,
+    OURS_IN_THREE,
+    OURS_IN_THREE_STARTED,
+    OURS_PREPARED,
+    PEERS,
+    PLAIN,
+    QUIX,
+    QUIX_PLAIN,
+    RAW,
+    SPARK_BATCH,
+    System,
+)
+
 #: ``throughput``: much input at once; ``started``: the same in processes that have done nothing before;
 #: ``cold``: their start counts, too; ``hourly``: a little more than in the run before; ``empty``: nothing
 #: more; ``memory``: one run in fresh workers.
 Kind = Literal["throughput", "started", "cold", "hourly", "empty", "memory"]
+Codec = Literal["", "lz4", "zstd"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class System:
-    """Something that is measured.
-
-    :param host: the process that runs it, see :mod:`dev.benchmarks.hosts`.
-    :param rounds: at most of throughput, so that those that a bar of few percent compares can have more of
-        them in the same time; 0 for no limit.
-    :param warmed: by a run before the first round: on all of the input, as compilers of JVMs need it, on a
-        little, so that workers are started, or not at all.
-    :param output: whether its output is compared with ours: all of it, its number of records, or none.
-    """
-
-    name: str
-    title: str
-    guarantee: Guarantee
-    host: str
-    rounds: int = 0
-    warmed: Literal["all", "little", "not"] = "little"
-    output: Literal["compared", "counted", "none"] = "compared"
-
-    @property
-    def label(self) -> str:
-        """Its name and, where there are two, its guarantee."""
-        return f"{self.title}, {self.guarantee.replace('_', ' ')}" if self.guarantee != "none" else self.title
-
-
-OURS = System(name="airflow-kstreams", title="airflow_kstreams", guarantee="exactly_once", host="engine")
-OURS_AT_LEAST_ONCE = System(
-    name="airflow-kstreams", title="airflow_kstreams", guarantee="at_least_once", host="engine"
-)
-#: Another revision of this engine; it answers to the same name.
-EARLIER = System(
-    name="airflow-kstreams",
-    title="airflow_kstreams, earlier",
-    guarantee="exactly_once",
-    host="engine-earlier",
-)
-#: With the classes that ``airflow-kstreams prepare-spark`` keeps.
-OURS_PREPARED = System(
-    name="airflow-kstreams-prepared",
-    title="airflow_kstreams, Spark prepared",
-    guarantee="exactly_once",
-    host="engine-prepared",
-)
-HAND_WRITTEN = System(name="hand-written", title="hand-written loop", guarantee="exactly_once", host="engine")
-AVAILABLE_NOW = System(
-    name="spark-available-now",
-    title="Spark AvailableNow",
-    guarantee="at_least_once",
-    host="connector",
-    rounds=5,
-    warmed="all",
-)
-SPARK_BATCH = System(
-    name="spark-batch",
-    title="Spark batch read",
-    guarantee="at_least_once",
-    host="connector",
-    rounds=3,
-    warmed="all",
-)
-KAFKA_STREAMS = System(
-    name="kafka-streams",
-    title="Kafka Streams, tuned",
-    guarantee="exactly_once",
-    host="kafka-streams",
-    rounds=5,
-    warmed="all",
-)
-KAFKA_STREAMS_AT_LEAST_ONCE = System(
-    name="kafka-streams",
-    title="Kafka Streams, tuned",
-    guarantee="at_least_once",
-    host="kafka-streams",
-    rounds=3,
-    warmed="all",
-)
-#: With nothing set but threads, commit interval and guarantee: its stores are in RocksDB.
-KAFKA_STREAMS_PLAIN = System(
-    name="kafka-streams-plain",
-    title="Kafka Streams, plain",
-    guarantee="exactly_once",
-    host="kafka-streams-plain",
-    rounds=5,
-    warmed="all",
-)
-QUIX = System(
-    name="quix-streams",
-    title="Quix Streams, tuned",
-    guarantee="exactly_once",
-    host="quix-streams",
-    rounds=1,
-    warmed="not",
-)
-QUIX_PLAIN = System(
-    name="quix-streams-plain",
-    title="Quix Streams, plain",
-    guarantee="exactly_once",
-    host="quix-streams",
-    rounds=1,
-    warmed="not",
-)
-RAW_CONSUME = System(
-    name="raw-consume", title="raw consume", guarantee="none", host="engine", rounds=3, output="none"
-)
-RAW_PRODUCE = System(
-    name="raw-produce", title="raw produce", guarantee="none", host="engine", rounds=3, output="counted"
-)
-
-PEERS = (AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, KAFKA_STREAMS_AT_LEAST_ONCE, QUIX)
-PLAIN = (KAFKA_STREAMS_PLAIN, QUIX_PLAIN)
-RAW = (RAW_CONSUME, RAW_PRODUCE)
+#: So many rounds decide a bar: their median must pass it.
+DECIDING_ROUNDS = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +50,9 @@ class Workload:
     :param reads: input topics, by the names they have in the topology.
     :param keys: different ones of events and users.
     :param value_bytes: size of a record's value; 0 for whatever it takes.
+    :param partitions: of every input topic, and of the output.
+    :param codec: that compresses input and output; empty for input as it is and output by lz4.
+    :param in_full: systems that have all of the rounds, though they take minutes.
     :param table: whether outputs are equal when their last values per key are.
     """
 
@@ -151,17 +66,43 @@ class Workload:
     reads: tuple[str, ...] = ("events",)
     keys: int = 50_000
     value_bytes: int = 0
-    rounds: int = 3
+    partitions: int = 2
+    codec: Codec = ""
+    rounds: int = DECIDING_ROUNDS
+    in_full: tuple[System, ...] = ()
     table: bool = False
 
-    @property
-    def partitions(self) -> int:
-        """Of every input topic."""
-        return 2
+    def rounds_of(self, system: System) -> int:
+        """Return how many rounds a system has."""
+        limited = self.kind == "throughput" and system.rounds and system not in self.in_full
+        return min(self.rounds, system.rounds) if limited else self.rounds
 
 
 _OURS_BOTH = (OURS, OURS_AT_LEAST_ONCE)
 _OURS_AND_JAVA = (OURS, KAFKA_STREAMS)
+#: By size of a value in bytes: input records of a run.
+_SIZES: Mapping[int, int] = {100: 2_000_000, 2_000: 400_000}
+_CODECS: tuple[Codec, ...] = ("lz4", "zstd")
+
+
+def _by_size_partitions_and_codec() -> Iterator[Workload]:
+    """Yield a line for each size of records, number of partitions and codec."""
+    for value_bytes, partitions, codec in product(_SIZES, (1, 4, 16), _CODECS):
+        many = f"{partitions} partitions" if partitions > 1 else "1 partition"
+        yield Workload(
+            name=f"padded-{value_bytes}-{partitions}-{codec}",
+            shows=f"JSON filter and map, records of {value_bytes:,} bytes, {many}, {codec}",
+            topology="padded",
+            records=_SIZES[value_bytes],
+            value_bytes=value_bytes,
+            partitions=partitions,
+            codec=codec,
+            systems=_OURS_AND_JAVA,
+        )
+
+
+#: Sizes of records, numbers of partitions and codecs, each with each.
+MATRIX = tuple(_by_size_partitions_and_codec())
 
 _ALL = (
     Workload(
@@ -169,16 +110,15 @@ _ALL = (
         shows="JSON filter and map, records of about 90 bytes",
         topology="stateless",
         records=4_000_000,
-        systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS, *PLAIN, *RAW),
-        rounds=7,
+        systems=(*_OURS_BOTH, OURS_BY_BATCHES, *LOOPS, *PEERS, *PLAIN, *RAW),
+        in_full=(QUIX, QUIX_PLAIN),
     ),
     Workload(
         name="sum-50k",
         shows="sum by key, 50,000 keys",
         topology="sum_by_key",
         records=4_000_000,
-        systems=(*_OURS_BOTH, HAND_WRITTEN, *PEERS, *PLAIN),
-        rounds=7,
+        systems=(*_OURS_BOTH, *LOOPS, *PEERS, *PLAIN),
         table=True,
     ),
     Workload(
@@ -188,6 +128,7 @@ _ALL = (
         topology="stateless",
         records=4_000_000,
         systems=(OURS, OURS_PREPARED, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
+        rounds=3,
     ),
     Workload(
         name="sum-50k-started",
@@ -196,6 +137,7 @@ _ALL = (
         topology="sum_by_key",
         records=4_000_000,
         systems=(OURS, OURS_PREPARED, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_PLAIN),
+        rounds=3,
         table=True,
     ),
     Workload(
@@ -300,6 +242,7 @@ _ALL = (
         records=2_000_000,
         value_bytes=100,
         systems=(OURS, HAND_WRITTEN, AVAILABLE_NOW, KAFKA_STREAMS, *RAW),
+        rounds=3,
     ),
     Workload(
         name="bytes-2k",
@@ -308,7 +251,9 @@ _ALL = (
         records=400_000,
         value_bytes=2_000,
         systems=(OURS, HAND_WRITTEN, AVAILABLE_NOW, KAFKA_STREAMS, *RAW),
+        rounds=3,
     ),
+    *MATRIX,
     Workload(
         name="cold",
         shows="first run of 10,000 records, two stages, processes started for it",
@@ -327,8 +272,7 @@ _ALL = (
         records=0,
         before=100_000,
         keys=5_000,
-        systems=(OURS, AVAILABLE_NOW, KAFKA_STREAMS, QUIX),
-        rounds=5,
+        systems=(OURS, OURS_IN_THREE, OURS_IN_THREE_STARTED, AVAILABLE_NOW, KAFKA_STREAMS, QUIX),
         table=True,
     ),
     Workload(
@@ -340,7 +284,6 @@ _ALL = (
         before=100_000,
         keys=5_000,
         systems=(*_OURS_BOTH, AVAILABLE_NOW, KAFKA_STREAMS, KAFKA_STREAMS_AT_LEAST_ONCE, QUIX),
-        rounds=5,
         table=True,
     ),
     Workload(
@@ -359,6 +302,7 @@ _ALL = (
         topology="last_by_key",
         records=1_000_000,
         systems=(OURS,),
+        rounds=3,
         table=True,
     ),
     Workload(

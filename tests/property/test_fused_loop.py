@@ -95,7 +95,15 @@ STEPS: dict[str, Callable[[Any, int], Any]] = {
     "both_times": lambda stream, n: stream.merge(stream.set_timestamp(lambda k, v: size(v))),
     "merge_with_itself": lambda stream, n: stream.merge(stream.map_values(add_one)),
     "shows": lambda stream, n: shown(stream, n),
+    "batched": lambda stream, n: stream.map_values(poisoned_size).map_batches(
+        lambda batch: batch.slice(min(n, 1)), batch_size=n + 1
+    ),
 }
+
+
+def poisoned_size(value: Any) -> int:
+    """Return a number that is poison to functions behind a batch for some values."""
+    return size(value) + POISON - 2
 
 
 def told(context: RecordContext, value: Any) -> Any:

@@ -160,7 +160,7 @@ class LeaseWatch:
     def _open(self) -> ReaderPort:
         with closing(self._cluster.admin()) as admin:
             start = admin.start_offsets([self._partition])[self._partition]
-        reader = self._cluster.reader(group_id=self._group, follows=True)
+        reader = self._cluster.reader(group_id=self._group, follows=True, small=True)
         try:
             reader.assign({self._partition: start})
         except BaseException:

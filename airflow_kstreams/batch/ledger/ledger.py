@@ -310,7 +310,11 @@ def read_ledger(  # noqa: PLR0913 - all but two have defaults
     """
 
     def given_or_new() -> AbstractContextManager[ReaderPort]:
-        return closing(cluster.reader(group_id=application_id)) if reader is None else nullcontext(reader)
+        return (
+            closing(cluster.reader(group_id=application_id, small=True))
+            if reader is None
+            else nullcontext(reader)
+        )
 
     source = _Source(
         cluster=cluster,

@@ -202,7 +202,7 @@ def committed_by_replays(
     """Return the offsets of the group of replays, without those of a transaction that is open."""
     found = admin.describe_topics([dead_letter_topic])
     group = replay_owner(dead_letter_topic)
-    with closing(cluster.reader(group_id=group, isolation="read_uncommitted")) as reader:
+    with closing(cluster.reader(group_id=group, isolation="read_uncommitted", small=True)) as reader:
         return reader.committed(described_partitions(found, found))
 
 

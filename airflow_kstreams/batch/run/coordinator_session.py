@@ -110,7 +110,7 @@ class CoordinatorSession:
         """The reader; use it under :attr:`reading`."""
         with self.reading:
             if self._reader is None:
-                self._reader = self._cluster.reader(group_id=self.application_id)
+                self._reader = self._cluster.reader(group_id=self.application_id, small=True)
             return self._reader
 
     def make_clients(self) -> None:
@@ -361,7 +361,9 @@ class CoordinatorSession:
         :param group_id: the group's id; the application's own unless given.
         """
         group = group_id or self.application_id
-        with closing(self._cluster.reader(group_id=group, isolation="read_uncommitted")) as reader:
+        with closing(
+            self._cluster.reader(group_id=group, isolation="read_uncommitted", small=True)
+        ) as reader:
             return reader.committed(partitions)
 
     def close(self) -> None:

@@ -86,7 +86,10 @@ def report_failure(  # noqa: PLR0913 - two have defaults
     """
     clock = clock or SystemClock()
     topic = ProtocolTopics(application_id).metadata
-    with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as reader:
+    with (
+        closing(cluster.admin()) as admin,
+        closing(cluster.reader(group_id=application_id, small=True)) as reader,
+    ):
         facts = RunFacts.read(
             cluster, application_id, admin=admin, reader=reader, unless_finished=caller.run_id, clock=clock
         )

@@ -51,7 +51,10 @@ class FoundRun:
         from airflow_kstreams.batch.protocol.slice.metadata import RunState
 
         wait_ms = OPEN_TRANSACTION_TIMEOUT_MS if certain else 0
-        with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as reader:
+        with (
+            closing(cluster.admin()) as admin,
+            closing(cluster.reader(group_id=application_id, small=True)) as reader,
+        ):
             look = partial(
                 RunFacts.read,
                 cluster,
@@ -112,7 +115,7 @@ class FoundRun:
             return []
         isolation: Isolation = "read_committed" if certain else "read_uncommitted"
         group_id = slice_.plan.topology.application_id
-        with closing(cluster.reader(group_id=group_id, isolation=isolation)) as reader:
+        with closing(cluster.reader(group_id=group_id, isolation=isolation, small=True)) as reader:
             for subtopology in subtopologies:
                 left = unfinished_groups(slice_, subtopology, folded=self.facts.metadata, reader=reader)
                 if left:
@@ -203,6 +206,8 @@ def _tasks(
         return {}
     topology = slice_.plan.topology
     topics = {topic for number in subtopologies for topic in topology.subtopology(number).sources}
-    with closing(cluster.reader(group_id=topology.application_id, isolation="read_uncommitted")) as reader:
+    with closing(
+        cluster.reader(group_id=topology.application_id, isolation="read_uncommitted", small=True)
+    ) as reader:
         committed = reader.committed(partitions_of(slice_, topics))
     return task_metadata(slice_, committed)

@@ -209,7 +209,7 @@ class Driver:
     ) -> None:
         self.executors.start()
         group = slice_.plan.topology.application_id
-        reading = partial(self.cluster.reader, group_id=group, isolation="read_uncommitted")
+        reading = partial(self.cluster.reader, group_id=group, isolation="read_uncommitted", small=True)
         progress = RunProgress(slice_, reading, clock=self.clock)
         jobs = RunJobs(
             slice_=slice_,

@@ -173,6 +173,19 @@ class TaskLoopCode:
             text = "; ".join(f"context.{name} = {held}" for name, held in self._held.items())
             self._lines.append(_Line(self._depth, text, self._node, for_closures))
 
+    def call_apart(self, call: str) -> None:
+        """Write a call that forwards results of no record; an error in it names no record."""
+        if not self._held:
+            self.line(call)
+            return
+        self.place()
+        with self.block("try"):
+            self.line(call)
+        with self.block("except BaseException"):
+            # The loop sets the record context by these on the way out.
+            self.line("; ".join(f"{held} = context.{name}" for name, held in self._held.items()))
+            self.line("raise")
+
     @contextmanager
     def changed(self, attribute: Changeable, variable: str) -> Iterator[None]:
         """Write lines that change the timestamp or the headers for the lines in the body.

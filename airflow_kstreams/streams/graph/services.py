@@ -85,6 +85,13 @@ class LoopCode(Protocol):
         """
         ...
 
+    def call_apart(self, call: str) -> None:
+        """Write a call that forwards results of no record; an error in it names no record.
+
+        :param call: expression of the call.
+        """
+        ...
+
     def block(self, head: str) -> AbstractContextManager[None]:
         """Write a compound statement's head; the lines written in the ``with`` block are its body.
 

@@ -346,6 +346,7 @@ class KStream(Generic[K, V]):
         batch_size: int = 10_000,
         schema: BatchSchema | None = None,
         changes_key: bool = True,
+        with_offsets: bool = False,
         name: str | None = None,
     ) -> KStream[KR, VR]:
         """Replace batches of records by ``function(batch)``, vectorised: a ``pyarrow.RecordBatch`` for a
@@ -355,12 +356,15 @@ class KStream(Generic[K, V]):
         ``timestamp_ms`` (int64), one row for each record in the order they came. A dict becomes a struct, a
         list a list; typed objects must be made dicts before, e.g. by ``map_values(msgspec.structs.asdict)``.
         Column types are inferred from each batch, so a field that is null throughout has Arrow's null type;
-        give ``schema`` to have the same types in every batch.
+        give ``schema`` to have the same types in every batch. ``with_offsets=True`` adds ``topic`` (string),
+        ``partition`` and ``offset`` (int64): where each record was read, null for one that belongs to no
+        record, as a table's update at a commit point.
 
         The batch it returns holds ``value``. Without a column ``key``, or ``timestamp_ms``, each row keeps
         that of the record in its place; if the number of rows changes, it must hold all three, as what
-        ``batch.filter(...)`` returns does. Its rows become records in their order, as ``to_pylist`` has them.
-        They belong to no record: headers are empty.
+        ``batch.filter(...)`` returns does. Its rows become records in their order, as ``to_pylist`` has them;
+        topics, partitions and offsets among their columns are left out. They belong to no record: headers are
+        empty.
 
         A batch ends at ``batch_size`` records and at every commit point. The task's commit points are then
         counted in records (``commit.every.records``), so batches, and with them results, are the same however
@@ -371,9 +375,10 @@ class KStream(Generic[K, V]):
 
         :param function: function of the batch alone; it needs pyarrow wherever tasks run.
         :param batch_size: most records in a batch, 1 or more.
-        :param schema: a ``pyarrow.Schema`` of the columns ``key``, ``value`` and ``timestamp_ms`` (int64).
+        :param schema: a ``pyarrow.Schema`` of all of the batch's columns, with ``timestamp_ms`` int64.
         :param changes_key: False promises that every result has the key of a record in its own place or
             partition: the key's serde stays known, and a group or join of the result repartitions nothing.
+        :param with_offsets: True for the columns ``topic``, ``partition`` and ``offset``.
         :param name: the node's name in messages, counts and pictures; numbered by default.
         :raises TopologyError: no function, no positive size, or a schema of other columns is given.
 
@@ -392,7 +397,15 @@ class KStream(Generic[K, V]):
         [('a', 300, 100)]
         """
         return KStream(
-            in_batches(self._known, function, batch_size, schema, changes_key=changes_key, name=name)
+            in_batches(
+                self._known,
+                function,
+                batch_size,
+                schema,
+                changes_key=changes_key,
+                with_offsets=with_offsets,
+                name=name,
+            )
         )
 
     def set_headers(

@@ -166,16 +166,18 @@ def in_batches(
     schema: BatchSchema | None,
     *,
     changes_key: bool,
+    with_offsets: bool,
     name: str | None,
 ) -> KnownStream:
     """Add the node that calls a function for batches of records, and return the stream of its results.
 
     :param changes_key: True if results may have other keys than the records in their places.
+    :param with_offsets: True if batches have the places of their records, too.
     :param name: the node's name given by the user; None for a numbered one.
     :raises TopologyError: no function, no positive size, or a schema of other columns is given.
     """
     check_functions("map_batches", function=function)
-    operator = map_batches_operator(function, batch_size, schema)
+    operator = map_batches_operator(function, batch_size, schema, with_offsets=with_offsets)
     # A table may change the objects that wait here for their batch.
     node = known.with_own_values().behind("KSTREAM-MAPBATCHES", operator, name).node
     mapped = known.at(node).with_new_value("map_batches")

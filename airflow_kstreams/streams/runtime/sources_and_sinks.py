@@ -161,22 +161,13 @@ def _timed(code: TaskLoopCode, time: Time) -> Iterator[None]:
     clock = code.name(time.topic_clock, "clock")
     with code.block(f"if time_ms > {clock}.time_ms"):
         with code.block(f"if time_ms >= {clock}.due_ms"):
-            _let_pass(code, f"{code.name(time.clock.pass_time, 'pass_time')}({clock}, time_ms)")
+            # Timers call back; an error of theirs belongs to no record.
+            code.call_apart(f"{code.name(time.clock.pass_time, 'pass_time')}({clock}, time_ms)")
         with code.block("else"):
             code.line(f"{clock}.time_ms = time_ms")
     yield
     with code.block(f"if {clock}.time_ms >= {clock}.due_ms"):
-        _let_pass(code, f"{code.name(time.clock.fire, 'fire')}()")
-
-
-def _let_pass(code: TaskLoopCode, call: str) -> None:
-    """Write a call in which timers call back; an error of theirs belongs to no record."""
-    code.place()
-    with code.block("try"):
-        code.line(call)
-    with code.block("except BaseException"):
-        code.line("record, timestamp_ms = context.record, context.timestamp_ms")
-        code.line("raise")
+        code.call_apart(f"{code.name(time.clock.fire, 'fire')}()")
 
 
 def _run(

@@ -73,13 +73,19 @@ class InMemoryKafka:
         return ""
 
     def reader(
-        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+        self,
+        *,
+        group_id: str,
+        isolation: Isolation = "read_committed",
+        follows: bool = False,
+        small: bool = False,
     ) -> ReaderPort:
         """Make a reader.
 
         :param group_id: the group whose committed offsets it reads and writes.
         :param isolation: ``read_committed`` or ``read_uncommitted``.
         :param follows: of no effect here, where no broker is asked.
+        :param small: of no effect here, where there is no client.
         """
         reader = InMemoryReader(
             self._broker, group_id=group_id, isolation=isolation, timeout_seconds=self._timeout_seconds

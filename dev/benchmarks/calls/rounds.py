@@ -121,16 +121,14 @@ class Rounds:
         try:
             host.wait_until_ready()
             with _Others() as others:
-                before = host.processor_seconds()
                 answer = host.run(self._request(case, source, name))
-                processor_seconds = host.processor_seconds() - before
             self._check(source, f"{name}-output")
         except HostError:
             self._hosts.pop(host.kind).close()
             raise
         finally:
             self._delete(name)
-        return _round(answer, processor_seconds, others.share)
+        return _round(answer, others.share)
 
     def _host(self, kind: str) -> Host:
         if kind not in self._hosts:
@@ -180,10 +178,10 @@ def quietest(made: Sequence[Mapping[Case, Round]], rounds: int) -> list[Mapping[
     return [made[number] for number in sorted(kept)]
 
 
-def _round(answer: Answer, processor_seconds: float, others: float) -> Round:
+def _round(answer: Answer, others: float) -> Round:
     return Round(
         seconds=round(answer.seconds, 4),
-        processor_seconds=round(processor_seconds, 2),
+        processor_seconds=round(answer.processor_seconds, 2),
         latency_ms=round(answer.details["latency_ms"], 4),
         hottest_ms=round(answer.details.get("hottest_ms", 0.0), 4),
         peak_memory_mb=round(answer.peak_memory_mb, 1),

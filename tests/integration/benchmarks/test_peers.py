@@ -35,7 +35,7 @@ def test_engine_keeps_up_with_the_hand_written_loop_as_it_did() -> None:
     assert [line.rpartition(": ")[2] for line in said if "stored" in line] == ["good"] * 2
 
 
-@pytest.mark.parametrize("workload", ["stateless", "sum-50k", "join"])
+@pytest.mark.parametrize("workload", ["stateless", "sum-50k", "join", "empty", "padded-100-1-zstd"])
 def test_peers_write_the_same_when_they_process_the_same(
     workload: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,6 +80,19 @@ builder.build().plan("app")
 answer = sorted(sys.modules)
 """
 
+_BATCHES_RUN = """
+import sys
+from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.testing import TopologyTestDriver
+builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+builder.stream("in").map_batches(lambda batch: batch).send_to("out")
+with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    for key, value in ((None, 1), ("a", None), ("\u00e4", 1.5), ("b", True), ("", "text")):
+        driver.pipe_input("in", key=key, value=value, timestamp_ms=5)
+    rows = [[record.key, record.value] for record in driver.read_output("out")]
+answer = {"rows": rows, "modules": sorted(sys.modules)}
+"""
+
 _SCHEMA_REGISTRY = """
 import socket, sys, threading
 def refuse(self, *args):
@@ -113,6 +126,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         "help of each": _HELP_OF_EACH,
         "names": _NAMES,
         "map_batches": _MAP_BATCHES,
+        "batches run": _BATCHES_RUN,
         "schema registry": _SCHEMA_REGISTRY,
         "verifier": _VERIFIER,
     }
@@ -184,6 +198,14 @@ def test_help_of_a_command_imports_the_command_line_only_when_printed(plain: Ans
 
 def test_nothing_heavy_is_imported_when_a_topology_with_batches_is_built(plain: Answers) -> None:
     assert {"pyarrow", "pandas", "numpy"}.isdisjoint(plain.to("map_batches"))
+
+
+def test_pandas_is_not_imported_when_batches_hold_what_most_records_hold(plain: Answers) -> None:
+    found = plain.to("batches run")
+
+    assert found["rows"] == [[None, 1], ["a", None], ["ä", 1.5], ["b", True], ["", "text"]]
+    assert "pyarrow" in found["modules"]
+    assert "pandas" not in found["modules"]
 
 
 def test_topology_is_built_without_client_and_network_when_its_serdes_have_a_registry(plain: Answers) -> None:

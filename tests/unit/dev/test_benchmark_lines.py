@@ -10,12 +10,24 @@ from itertools import accumulate
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from airflow_kstreams.testing import TopologyTestDriver
 from dev.benchmarks.inputs import Inputs, events, users
 from dev.benchmarks.publish import Message
-from dev.benchmarks.suite_topologies import EVENTS, OUTPUT, TOPOLOGIES, USERS, Activity, Event, Placed, User
+from dev.benchmarks.suite_topologies import (
+    EVENTS,
+    OUTPUT,
+    TOPOLOGIES,
+    USERS,
+    Activity,
+    Event,
+    Placed,
+    Slim,
+    User,
+    slim,
+)
 from dev.benchmarks.workloads import WORKLOADS
 
 
@@ -103,6 +115,52 @@ def test_users_are_a_fifth_of_the_records_when_a_workload_reads_them(monkeypatch
 
 
 # == what they give
+
+
+def test_vectorised_filter_and_map_writes_what_the_plain_one_does() -> None:
+    messages = list(events(WORKLOADS["stateless"], EVENTS, 0, 200))
+    written: dict[str, list[tuple[bytes, bytes, int]]] = {"stateless": [], "stateless_batches": []}
+    for name, found in written.items():
+        with TopologyTestDriver(TOPOLOGIES[name](), application_id="bench") as driver:
+            for message in messages:
+                raw = name.endswith("_batches")
+                driver.pipe_input(
+                    EVENTS,
+                    key=message.key if raw else message.key.decode(),
+                    value=message.value if raw else msgspec.json.decode(message.value, type=Event),
+                    timestamp_ms=message.timestamp_ms,
+                )
+            for record in driver.read_output(OUTPUT):
+                key = record.key if isinstance(record.key, bytes) else record.key.encode()
+                value = record.value if isinstance(record.value, bytes) else msgspec.json.encode(record.value)
+                found.append((key, value, record.timestamp_ms))
+    assert written["stateless_batches"] == written["stateless"]
+    assert 150 < len(written["stateless"]) < 200
+
+
+def test_vectorised_filter_and_map_keeps_rows_in_their_places_when_some_or_all_are_dropped() -> None:
+    values = [
+        msgspec.json.encode(Event(id=number, user=user, amount=amount, kind="view", note="n"))
+        for number, (user, amount) in enumerate((("ü0", 5), ("ü1", 10), ("ü2", 7), ("ü3", 20)))
+    ]
+    batch = pa.RecordBatch.from_pydict(
+        {"key": [b"a", b"b", b"c", b"d"], "value": values, "timestamp_ms": [1, 2, 3, 4]}
+    )
+    assert slim(batch).to_pydict() == {
+        "key": [b"a", b"c"],
+        "value": ['{"id":0,"user":"ü0","cents":500}'.encode(), '{"id":2,"user":"ü2","cents":700}'.encode()],
+        "timestamp_ms": [1, 3],
+    }
+    assert slim(batch.slice(1, 1)).num_rows == 0
+
+
+def test_vectorised_map_escapes_text_when_it_has_to() -> None:
+    users = ['a"b', "back\\slash", "new\nline", "plain"]
+    values = [msgspec.json.encode(Event(id=7, user=user, amount=1, kind="view", note="n")) for user in users]
+    batch = pa.RecordBatch.from_pydict({"key": [b"k"] * 4, "value": values, "timestamp_ms": [1, 2, 3, 4]})
+    assert slim(batch).column("value").to_pylist() == [
+        msgspec.json.encode(Slim(id=7, user=user, cents=100)) for user in users
+    ]
 
 
 def test_event_meets_its_user_as_of_its_time_when_the_user_moves() -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from dev.benchmarks import __main__ as command
-from dev.benchmarks import against, bars, charts, guard, outputs, page, results
+from dev.benchmarks import against, charts, guard, outputs, page, results
 from dev.benchmarks.hosts import Answer, HostError
 from dev.benchmarks.inputs import Inputs, events, flights
 from dev.benchmarks.outputs import Digest
@@ -21,24 +21,24 @@ from dev.benchmarks.results import Figure, Result
 from dev.benchmarks.spark_host import application_of
 from dev.benchmarks.suite import Application, Suite
 from dev.benchmarks.suite_topologies import TOPOLOGIES, Event
-from dev.benchmarks.workloads import (
+from dev.benchmarks.systems import (
     AVAILABLE_NOW,
     EARLIER,
     HAND_WRITTEN,
     KAFKA_STREAMS,
     OURS,
+    OURS_IN_THREE,
+    OURS_IN_THREE_STARTED,
     QUIX,
     RAW_CONSUME,
     RAW_PRODUCE,
-    WORKLOADS,
-    Kind,
     System,
-    Workload,
 )
+from dev.benchmarks.workloads import MATRIX, WORKLOADS, Kind, Workload
 
 
-def figure(seconds: float, memory: float = 100.0, **details: float) -> Figure:
-    return Figure(seconds=seconds, peak_memory_mb=memory, details=details)
+def figure(seconds: float, memory: float = 100.0, processor: float = 1.0, **details: float) -> Figure:
+    return Figure(seconds=seconds, peak_memory_mb=memory, processor_seconds=processor, details=details)
 
 
 def result(
@@ -60,6 +60,8 @@ def result(
         records=1_000,
         rounds=[seconds],
         ours_ratio=ours_ratio,
+        processor_rounds=[0.00125],
+        processor_seconds_per_million=1.25,
         details=details,
         machine="a machine",
     )
@@ -80,6 +82,16 @@ def test_result_holds_the_median_of_the_rounds_and_the_highest_memory() -> None:
     assert (summed.wall_seconds, summed.records_per_second, summed.peak_memory_mb) == (3.0, 200.0, 30)
     assert summed.rounds == [4.0, 2.0, 3.0]
     assert (summed.machine, summed.measured) == ("m", "2026-11-23")
+
+
+def test_result_holds_the_median_of_the_processor_seconds_by_a_million_records() -> None:
+    figures = [figure(1, processor=seconds) for seconds in (6.0, 2.0, 3.0)]
+    some = results.result_of(
+        ("w", "s", "exactly_once"), figures, figures, records=2_000_000, machine="", measured=""
+    )
+    assert (some.processor_seconds_per_million, some.processor_rounds) == (1.5, [6.0, 2.0, 3.0])
+    none = results.result_of(("w", "s", "none"), figures, figures, records=0, machine="", measured="")
+    assert (none.processor_seconds_per_million, none.processor_rounds) == (0.0, [6.0, 2.0, 3.0])
 
 
 def test_details_are_medians_of_the_rounds_when_every_round_has_them() -> None:
@@ -187,7 +199,8 @@ class PretendedSuite(Suite):
             raise HostError("it ended")
         self.ran.append((kind, system))
         self.records.append(records)
-        return Answer(seconds=2.0 if system == OURS else 6.0, peak_memory_mb=1.0, details={})
+        seconds = 2.0 if system == OURS else 6.0
+        return Answer(seconds=seconds, peak_memory_mb=1.0, processor_seconds=seconds / 4, details={})
 
     def _new_application(self, workload: Workload, system: System, inputs: Mapping[str, str]) -> Application:
         return Application(application_id="a", inputs=inputs, output=system.name, folder=self.folder)
@@ -253,6 +266,22 @@ def test_slow_system_has_fewer_rounds_and_no_warm_up(monkeypatch: pytest.MonkeyP
     found = pretended.measure(workload(OURS, QUIX))
     assert [system for _, system in pretended.ran] == [OURS, OURS, QUIX, OURS]
     assert len(found[1].rounds) == QUIX.rounds == 1
+
+
+def test_slow_system_has_all_rounds_where_the_workload_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, QUIX: SAME})
+    found = pretended.measure(workload(OURS, QUIX, rounds=3, in_full=(QUIX,)))
+    assert [len(line.rounds) for line in found] == [3, 3]
+
+
+def test_processor_seconds_are_those_that_the_host_has_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME})
+    found = pretended.measure(workload(OURS, KAFKA_STREAMS))
+    assert [line.processor_rounds for line in found] == [[0.5, 0.5], [1.5, 1.5]]
 
 
 def test_compilers_are_warmed_on_all_of_the_input_and_workers_on_a_little(
@@ -324,6 +353,15 @@ def test_empty_run_of_an_earlier_revision_is_what_its_own_operators_execute(
     pretended = pretend(monkeypatch, tmp_path, {OURS: SAME})
     pretended.measure(workload(OURS, EARLIER, kind="empty", records=0, before=5, rounds=1))
     assert [kind for kind, _ in pretended.ran] == ["engine", "engine-earlier", "airflow", "airflow-earlier"]
+
+
+def test_operators_of_an_empty_run_have_a_process_each_where_the_system_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    three = (OURS_IN_THREE, OURS_IN_THREE_STARTED)
+    pretended = pretend(monkeypatch, tmp_path, dict.fromkeys((OURS, *three), SAME))
+    pretended.measure(workload(OURS, *three, kind="empty", records=0, before=5, rounds=1))
+    assert [kind for kind, _ in pretended.ran] == [*["engine"] * 3, "airflow", *["airflow-tasks"] * 2]
 
 
 def test_times_are_compared_round_by_round_with_an_earlier_revision(
@@ -403,7 +441,10 @@ class PretendedHost:
         pass
 
     def run(self, request: Mapping[str, Any]) -> Answer:
-        return Answer(seconds=2.0, peak_memory_mb=1.0, details={})
+        return Answer(seconds=2.0, peak_memory_mb=1.0, processor_seconds=1.0, details={})
+
+    def processor_seconds(self) -> float:
+        return 9.0
 
 
 @pytest.mark.parametrize(("kind", "start_counts"), [("started", False), ("cold", True)])
@@ -417,6 +458,8 @@ def test_processes_are_started_for_every_round(
     assert PretendedHost.started == ["engine", "kafka-streams", "kafka-streams", "engine"]
     assert pretended.ran == [], "nothing is warmed up"
     assert all((line.wall_seconds != 2.0) is start_counts for line in found)
+    seconds = [9.0, 9.0] if start_counts else [1.0, 1.0]
+    assert [line.processor_rounds for line in found] == [seconds, seconds]
 
 
 # == what is read and written
@@ -453,7 +496,8 @@ def test_flights_have_airports_of_their_own_in_every_copy(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 def test_run_has_its_own_topics_in_the_topology(name: str) -> None:
-    reads = next(measured.reads for measured in WORKLOADS.values() if measured.topology == name)
+    plain = name.removesuffix("_batches")
+    reads = next(measured.reads for measured in WORKLOADS.values() if measured.topology == plain)
     inputs = {topic: f"{topic}-7" for topic in reads}
     source = application_of({"topology": name, "inputs": inputs, "output": "o-7"})
     described = source.topology().describe()
@@ -465,6 +509,35 @@ def test_every_workload_measures_ours_first_and_has_a_topology() -> None:
     for measured in WORKLOADS.values():
         assert measured.systems[0] == OURS
         assert measured.topology in TOPOLOGIES
+
+
+def test_sizes_partitions_and_codecs_are_each_measured_with_each_and_reach_topics_and_hosts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert {(line.value_bytes, line.partitions, line.codec) for line in MATRIX} == {
+        (size, partitions, codec)
+        for size in (100, 2_000)
+        for partitions in (1, 4, 16)
+        for codec in ("lz4", "zstd")
+    }
+    published: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        "dev.benchmarks.inputs.create_topics", lambda _, topics: published.extend(topics.items())
+    )
+    codecs: list[str] = []
+    monkeypatch.setattr("dev.benchmarks.inputs.publish", lambda *_, codec, **__: codecs.append(codec))
+    inputs = Inputs(bootstrap="", show=lambda *_: lambda _done: None)
+    for line in MATRIX:
+        inputs.of(line, line.records)
+    assert codecs == [line.codec for line in MATRIX]
+    assert [partitions for _, partitions in published] == [line.partitions for line in MATRIX]
+    assert len(dict(published)) == len(MATRIX), "two lines read one topic"
+    suite = Suite(bootstrap="", folder=tmp_path, inputs=inputs, say=lambda _: None, machine="")
+    application = Application(application_id="a", inputs={}, output="o", folder=tmp_path)
+    for line in MATRIX:
+        request = suite._request(line, OURS, application, 1)
+        assert (request["codec"], request["partitions"]) == (line.codec, line.partitions)
+    assert suite._request(WORKLOADS["stateless"], OURS, application, 1)["codec"] == "lz4"
 
 
 # == what is stored and shown
@@ -493,16 +566,24 @@ def test_new_results_replace_all_lines_of_their_workload_and_no_others() -> None
 
 def test_details_have_a_line_for_every_result() -> None:
     shown = page.details([result(), result(system="quix-streams", ours_ratio=12.5)])
-    assert "| quix-streams | exactly once | 500 | 2.00 | 1: 2.00 - 2.00 | 300 | 12.50 |" in shown
+    assert "| quix-streams | exactly once | 500 | 2.00 | 1: 2.00 - 2.00 | 1.25 | 300 | 12.50 |" in shown
     assert "- a machine" in shown
 
 
 def test_page_has_every_bar_when_some_are_not_measured() -> None:
-    shown = page.page([result(), result(system="quix-streams", ours_ratio=12.5)])
+    shown = page.page([result("memory-1m", part=1.0), result(), result(system="quix-streams", seconds=25.0)])
     assert (
-        "| stateless against Quix Streams, tuned, exactly once | at least 10 x | 12.50 x | reached |" in shown
+        "| stateless against Quix Streams, tuned, exactly once | at least 10 x | 12.50 x | "
+        "1: 12.50 - 12.50 | too few rounds | both up and warm |" in shown
     )
-    assert "not measured yet" in shown
+    assert shown.count("not measured yet") > 40
+
+
+def test_run_without_records_is_shown_with_the_processor_seconds_of_a_run() -> None:
+    empty = msgspec.structs.replace(result("empty"), records=0, processor_rounds=[0.5, 0.75, 4.0])
+    assert "| - | 2.00 | 1: 2.00 - 2.00 | 0.75 a run | 300 |" in page.tables([empty])
+    older = msgspec.structs.replace(empty, processor_rounds=())
+    assert "| - | 2.00 | 1: 2.00 - 2.00 | - | 300 |" in page.tables([older])
 
 
 def test_pages_are_what_is_stored() -> None:
@@ -516,46 +597,7 @@ def test_charts_are_drawn_for_what_was_measured(tmp_path: Path) -> None:
     assert drawn[0].read_text().startswith("<?xml")
 
 
-# == bars and guard
-
-
-def test_bars_are_reached_missed_or_not_measured() -> None:
-    measured = [
-        result("stateless", "hand-written", ours_ratio=0.74),
-        result("stateless", guarantee="at_least_once", ours_ratio=0.92),
-        result("empty", seconds=1.5),
-        result("memory-1m", worker_peak_memory_mb=100.0),
-        result("memory-16m", worker_peak_memory_mb=150.0),
-    ]
-    lines = bars.Lines(measured)
-    found = {}
-    for bar in bars.BARS:
-        try:
-            figure_ = bar.figure(lines)
-        except bars.NotMeasuredError:
-            continue
-        found[bar.text] = (round(figure_, 2), bar.reached(figure_))
-    assert found == {
-        "compiled DSL (stateless) against hand-written loop, exactly once": (0.74, False),
-        "cost of exactly once over at least once, stateless": (8.7, True),
-        "an empty run, the three operators' execute": (1.5, True),
-        "memory of a task's worker, 16 M records against 1 M": (1.5, False),
-    }
-    table, good = bars.table_of(measured)
-    assert table.row_count == len(bars.BARS)
-    assert not good
-
-
-def test_bars_need_only_what_the_suite_measures() -> None:
-    every = [
-        result(name, system.name, system.guarantee, worker_peak_memory_mb=1.0)
-        for name, measured in WORKLOADS.items()
-        for system in measured.systems
-    ]
-    lines = bars.Lines(every)
-    for bar in bars.BARS:
-        bar.figure(lines)
-        assert set(bar.workloads) <= set(WORKLOADS)
+# == guard
 
 
 @pytest.mark.parametrize(("ratio", "good"), [(0.8, True), (0.75, True), (0.74, False)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from airflow_kstreams.kafka import record_columns
 from airflow_kstreams.kafka.child_reader import FetchedRecord
+from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import TimedRecords
 from airflow_kstreams.streams.records.timestamp_reading import RecordTimestamps
@@ -44,7 +46,7 @@ class FakeLibrary(ModuleType):
         return self.answers
 
     def Queue(self, consumer: object) -> object:
-        return SimpleNamespace(consumer=consumer)
+        return SimpleNamespace(consumer=consumer, close=lambda: None)
 
 
 class Client:
@@ -152,3 +154,12 @@ def test_timestamps_are_those_beside_the_records_and_of_the_records_alike() -> N
     unusable = TimedRecords(records, [5, -1, 3, 9])
     assert RecordTimestamps(latest_ms=-1)(unusable)[1] == [5, 5, 3, 9]
     assert unusable.timestamps_ms == [5, -1, 3, 9]
+
+
+@pytest.mark.parametrize(("small", "looks"), [(True, 0), (False, 1)])
+def test_client_is_looked_at_when_its_reader_reads_more_than_little(
+    library: FakeLibrary, small: bool, looks: int
+) -> None:
+    cluster = KafkaCluster({"bootstrap.servers": "127.0.0.1:1"})
+    with closing(cluster.reader(group_id="app", small=small)):
+        assert len(library.looks) == looks

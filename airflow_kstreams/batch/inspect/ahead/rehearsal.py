@@ -51,7 +51,12 @@ class Rehearsal:
         return self._cluster.crossing
 
     def reader(
-        self, *, group_id: str, isolation: Isolation = "read_committed", follows: bool = False
+        self,
+        *,
+        group_id: str,
+        isolation: Isolation = "read_committed",
+        follows: bool = False,
+        small: bool = False,
     ) -> ReaderPort:
         """Make a reader that commits nothing."""
         return cast("ReaderPort", _RehearsedReader(self._cluster, group_id, isolation))

@@ -239,7 +239,7 @@ def begun(
     :raises KStreamsError: the broker does not answer.
     """
     found: dict[TopicPartition, int] = {}
-    with closing(cluster.reader(group_id=group_id, isolation="read_uncommitted")) as reader:
+    with closing(cluster.reader(group_id=group_id, isolation="read_uncommitted", small=True)) as reader:
         read = BoundedRead(
             reader,
             {partition: (offset, offset + 1) for partition, offset in stable.items()},
@@ -332,7 +332,7 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
             # The log may have grown since its end was read.
             begin = max(begin, min(stable, high) - last)
         if reader is None:
-            reader = clients.enter_context(closing(cluster.reader(group_id=group_id)))
+            reader = clients.enter_context(closing(cluster.reader(group_id=group_id, small=True)))
         records, stable_end = read_part(
             reader, partition, (begin, high), wait_ms=wait_ms, clock=clock or SystemClock()
         )

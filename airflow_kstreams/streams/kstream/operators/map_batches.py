@@ -13,24 +13,22 @@ same batches.
 
 An error of the function belongs to a batch, not to a record. It is raised as ``RecordError``, which no error
 policy skips: to skip would lose a whole batch and count one record.
-
-Python objects become Arrow columns by ``pyarrow.array``, which imports pandas when it is installed: about
-three seconds and 65 MB, once in a worker that hosts such a node. No public call of pyarrow converts objects
-without asking for pandas first, and columns built by hand would know but a few types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
-from airflow_kstreams.streams.graph.services import Forward, NodeContext
+from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
 from airflow_kstreams.streams.hints.hidden_values import UnfitTypeError, shown_text
+from airflow_kstreams.streams.kstream.operators.arrow_columns import ArrowColumns
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.dead_letter_format import text_of
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
@@ -45,6 +43,8 @@ BatchFunction = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 #: The columns of a batch.
 COLUMNS = ("key", "value", "timestamp_ms")
+#: Its further columns where they are asked for: the place of each record in the log.
+PLACE_COLUMNS = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,37 +55,31 @@ class MapBatches:
     :param batch_size: most records in a batch.
     :param schema: Arrow types of the function's input; None infers them from each batch.
     :param site: the user's file and line, for messages.
+    :param with_offsets: True if a batch has the places of its records, too.
     """
 
     function: BatchFunction
     batch_size: int
     schema: BatchSchema | None
     site: CallSite
+    with_offsets: bool = False
 
     type: ClassVar[str] = "map_batches"
     traits: ClassVar[OperatorTraits] = OperatorTraits()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a batch."""
+        return (*COLUMNS, *PLACE_COLUMNS) if self.with_offsets else COLUMNS
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task.
 
         :raises ConfigError: pyarrow is not installed.
         """
-        batch = OpenBatch(self, forward, context)
+        batch = OpenBatch(self, context, children)
         context.on_flush(batch.emit)
-        keys, emit, batch_size = batch.keys, batch.emit, self.batch_size
-        add_key, add_value, add_time = batch.keys.append, batch.values.append, batch.timestamps_ms.append
-        record_context = context.record_context
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if not keys:
-                batch.first = record_context.record
-            add_key(key)
-            add_value(value)
-            add_time(record_context.timestamp_ms)
-            if len(keys) >= batch_size:
-                emit()
-
-        return run
+        return context.written(batch.write, forward, children)
 
 
 class UnfitRowsError(ValueError):
@@ -98,12 +92,12 @@ class OpenBatch:
     """The records that one task's node keeps until its batch ends.
 
     :param operator: the operator.
-    :param forward: function that hands a record to the children.
     :param context: the services of the node.
+    :param children: the children of the node.
     :raises ConfigError: pyarrow is not installed.
     """
 
-    def __init__(self, operator: MapBatches, forward: Forward, context: NodeContext) -> None:
+    def __init__(self, operator: MapBatches, context: NodeContext, children: Mapping[str, Forward]) -> None:
         try:
             import pyarrow as pa
         except ImportError:
@@ -112,17 +106,37 @@ class OpenBatch:
                 fix="pip install 'airflow-kstreams[spark]' wherever tasks run and topologies are tested",
             ) from None
         self._pa = pa
+        self._columns = ArrowColumns(pa)
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.timestamps_ms: list[int] = []
+        #: The consumed record of each, None without one; empty unless their places are asked for.
+        self.records: list[Record | None] = []
+        #: Types of columns that are the same in every batch.
+        self._types = dict.fromkeys(("timestamp_ms", "partition", "offset"), pa.int64()) | {
+            "topic": pa.string()
+        }
         #: The consumed record with which the batch began; None if it began at a commit point, by a timer or
         #: at the start.
         self.first: Record | None = None
         self._operator = operator
-        self._forward = forward
+        self._forward_rows = _row_forwarding(context, children)
         self._record_context = context.record_context
         self._task_id = context.task_id
         self._node = context.node
+
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write the lines that take a record in, and end the batch when it is full."""
+        keys = code.name(self.keys, "keys")
+        with code.block(f"if not {keys}"):
+            code.line(f"{code.name(self, 'batch')}.first = {code.record}")
+        held = [(self.keys, key), (self.values, value), (self.timestamps_ms, code.timestamp_ms)]
+        if self._operator.with_offsets:
+            held.append((self.records, code.record))
+        for column, given in held:
+            code.line(f"{code.name(column.append, 'append')}({given})")
+        with code.block(f"if len({keys}) >= {self._operator.batch_size}"):
+            code.call_apart(f"{code.name(self.emit, 'emit')}()")
 
     def emit(self) -> None:
         """End the batch and forward the function's results; they belong to no record and have no headers.
@@ -131,51 +145,44 @@ class OpenBatch:
         """
         if not self.keys:
             return
-        keys, values, timestamps_ms = self.keys[:], self.values[:], self.timestamps_ms[:]
-        self.keys.clear()
-        self.values.clear()
-        self.timestamps_ms.clear()
-        record_context, forward = self._record_context, self._forward
+        keys, values, timestamps_ms, records = (
+            _ended(held) for held in (self.keys, self.values, self.timestamps_ms, self.records)
+        )
+        record_context = self._record_context
         before = (record_context.record, record_context.timestamp_ms, record_context.replaced_headers)
         record_context.record = record_context.replaced_headers = None
         try:
-            results = self._results(keys, values, timestamps_ms)
+            results = [*self._results((keys, values, timestamps_ms, *_places(records)))]
         except KStreamsError:
             raise
         except Exception as error:
             raise self._failure(error, len(keys)) from error
-        for key, value, timestamp_ms in results:
-            record_context.timestamp_ms = timestamp_ms
-            forward(key, value)
+        self._forward_rows(*results)
         # The record may still have to visit other children of this node's parent.
         record_context.record, record_context.timestamp_ms, record_context.replaced_headers = before
 
-    def _results(
-        self, keys: list[Any], values: list[Any], timestamps_ms: list[int]
-    ) -> zip[tuple[Any, Any, int]]:
-        returned = self._operator.function(self._batch((keys, values, timestamps_ms)))
-        self._check(returned, rows=len(keys))
-        names = returned.schema.names
-        if "key" in names:
-            keys = returned.column("key").to_pylist()
-        if "timestamp_ms" in names:
-            timestamps_ms = returned.column("timestamp_ms").to_pylist()
-        return zip(keys, returned.column("value").to_pylist(), timestamps_ms, strict=True)
+    def _results(self, columns: Sequence[list[Any]]) -> Iterator[list[Any]]:
+        """Return keys, values and timestamps of the function's results.
+
+        :param columns: the columns of the batch, in the order of their names.
+        """
+        returned = self._operator.function(self._batch(columns))
+        self._check(returned, rows=len(columns[0]))
+        given = returned.schema.names
+        for name, kept in zip(COLUMNS, columns, strict=False):
+            yield returned.column(name).to_pylist() if name in given else kept
 
     def _batch(self, columns: Sequence[list[Any]]) -> pa.RecordBatch:
-        schema = self._operator.schema
-        arrays = []
-        for name, objects in zip(COLUMNS, columns, strict=True):
-            wanted = schema.field(name).type if schema is not None else None
-            if wanted is None and name == "timestamp_ms":
-                wanted = self._pa.int64()
+        schema, names = self._operator.schema, self._operator.columns
+        by_name = {}
+        for name, objects in zip(names, columns, strict=True):
+            wanted = self._types.get(name) if schema is None else schema.field(name).type
             try:
-                arrays.append(self._pa.array(objects, type=wanted))
+                by_name[name] = self._columns.column(objects, wanted)
             except (self._pa.ArrowException, OverflowError, TypeError) as error:
                 raise TypeError(_mixed(name, objects, wanted, error)) from error
         if schema is None:
-            return self._pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
-        by_name = dict(zip(COLUMNS, arrays, strict=True))
+            return self._pa.RecordBatch.from_arrays([*by_name.values()], names=list(names))
         return self._pa.RecordBatch.from_arrays([by_name[name] for name in schema.names], schema=schema)
 
     def _check(self, returned: Any, *, rows: int) -> None:
@@ -191,14 +198,14 @@ class OpenBatch:
                 f"the function returned {type(returned).__name__}, expected a pyarrow.RecordBatch"
             )
         names = returned.schema.names
-        unknown = sorted(set(names) - set(COLUMNS))
+        unknown = sorted(set(names) - set(self._operator.columns))
         if unknown or len(set(names)) != len(names) or "value" not in names:
             raise ValueError(
                 f"the function returned the columns {', '.join(names) or 'none'}; expected value, and key "
                 "and timestamp_ms if they change"
             )
-        if returned.num_rows != rows and len(names) < len(COLUMNS):
-            missing = " and ".join(name for name in COLUMNS if name not in names)
+        missing = " and ".join(name for name in COLUMNS if name not in names)
+        if returned.num_rows != rows and missing:
             raise UnfitRowsError(
                 f"the function returned {counted(returned.num_rows, 'row')} for {counted(rows, 'record')} "
                 f"without a column {missing}; with another number of rows, every row needs its own"
@@ -234,7 +241,39 @@ class OpenBatch:
         )
 
 
-def map_batches_operator(function: BatchFunction, batch_size: int, schema: Any) -> MapBatches:
+def _places(records: Sequence[Record | None]) -> Iterator[list[Any]]:
+    """Return the columns of places of records; none without records."""
+    if records:
+        for read in map(methodcaller, PLACE_COLUMNS):
+            yield [None if record is None else read(record) for record in records]
+
+
+def _ended(held: list[Any]) -> list[Any]:
+    """Return the objects of a list that is then empty."""
+    objects = held[:]
+    held.clear()
+    return objects
+
+
+def _row_forwarding(
+    context: NodeContext, children: Mapping[str, Forward]
+) -> Callable[[list[Any], list[Any], list[int]], None]:
+    """Make the function that forwards rows, given their keys, values and timestamps."""
+    code = context.flush_code(children, timestamp_ms="row_ms")
+    with (
+        code.block("def forward_rows(keys, values, timestamps_ms, _node=_node_of_line)"),
+        code.counted(),
+        code.block("for key, value, row_ms in zip(keys, values, timestamps_ms, strict=True)"),
+    ):
+        code.place(for_closures=True)
+        code.forward("key", "value")
+    forward_rows: Callable[[list[Any], list[Any], list[int]], None] = code.function("forward_rows")
+    return forward_rows
+
+
+def map_batches_operator(
+    function: BatchFunction, batch_size: int, schema: Any, *, with_offsets: bool
+) -> MapBatches:
     """Check the user's arguments and return the operator.
 
     :raises TopologyError: the size is not positive, or the schema has other columns.
@@ -244,18 +283,23 @@ def map_batches_operator(function: BatchFunction, batch_size: int, schema: Any) 
         raise TopologyError(
             f"map_batches at {site} is given batch_size={batch_size!r}", fix="give 1 or more records"
         )
-    if schema is not None and not _fits_columns(schema):
+    operator = MapBatches(
+        function=function, batch_size=batch_size, schema=schema, site=site, with_offsets=with_offsets
+    )
+    if schema is not None and not _fits_columns(schema, operator.columns):
+        places = ', ("topic", pa.string()), ("partition", pa.int64()), ("offset", pa.int64())'
         raise TopologyError(
-            f"map_batches at {site} is given a schema that is not of the columns {', '.join(COLUMNS)}, the "
-            "last one int64",
-            fix='write pa.schema([("key", ...), ("value", ...), ("timestamp_ms", pa.int64())])',
+            f"map_batches at {site} is given a schema that is not of the columns "
+            f"{', '.join(operator.columns)}, with timestamp_ms int64",
+            fix=f'write pa.schema([("key", ...), ("value", ...), ("timestamp_ms", pa.int64())'
+            f"{places if with_offsets else ''}])",
         )
-    return MapBatches(function=function, batch_size=batch_size, schema=schema, site=site)
+    return operator
 
 
-def _fits_columns(schema: Any) -> bool:
+def _fits_columns(schema: Any, columns: Sequence[str]) -> bool:
     """Return True if an object is a schema of pyarrow's with these columns, without importing pyarrow."""
-    if type(schema).__name__ != "Schema" or sorted(schema.names) != sorted(COLUMNS):
+    if type(schema).__name__ != "Schema" or sorted(schema.names) != sorted(columns):
         return False
     return str(schema.field("timestamp_ms").type) == "int64"
 

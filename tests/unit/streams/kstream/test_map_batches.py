@@ -24,6 +24,9 @@ from tests.support.topology.records import FakeRecord
 IN = TopicPartition("in", 0)
 
 
+SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64()), ("timestamp_ms", pa.int64())])
+
+
 def builder_of_json() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
 
@@ -91,6 +94,52 @@ def test_types_are_those_of_the_schema_when_it_is_given() -> None:
     bound.pipe("in", "a", None, timestamp_ms=5)
     bound.flush()
     assert seen == [schema]
+
+
+PLACES = [("topic", pa.string()), ("partition", pa.int64()), ("offset", pa.int64())]
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema([PLACES[2], *SCHEMA, *PLACES[:2]])])
+def test_batch_says_where_records_were_read_when_offsets_are_asked_for(schema: pa.Schema | None) -> None:
+    seen: list[pa.RecordBatch] = []
+
+    def odd(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch)
+        return batch.filter(pc.equal(pc.bit_wise_and(batch.column("offset"), 1), 1))
+
+    builder = builder_of_json()
+    stream = builder.stream("in").filter(lambda key, value: value != 4)
+    stream.map_batches(odd, schema=schema, batch_size=4, with_offsets=True).send_to("out")
+    task, sent = task_of(builder.build(), stop=9)
+    run(task, number_records(2, 9), limit=100)
+
+    assert [batch.column("offset").to_pylist() for batch in seen] == [[2, 3, 5, 6], [7, 8]]
+    assert [{*batch.column("topic").to_pylist()} for batch in seen] == [{"in"}, {"in"}]
+    assert [{*batch.column("partition").to_pylist()} for batch in seen] == [{0}, {0}]
+    if schema is None:
+        assert seen[0].schema.names[3:] == [name for name, _ in PLACES]
+    assert {(name, seen[0].schema.field(name).type) for name, _ in PLACES} == {*PLACES}
+    assert sent == [(b"k", b"%d" % number, number) for number in (3, 5, 7)]
+
+
+def test_places_are_null_when_rows_belong_to_no_record() -> None:
+    seen: list[pa.RecordBatch] = []
+
+    def look(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch)
+        return batch.select(["value"])
+
+    builder = builder_of_json()
+    first = builder.stream("in").map_batches(lambda batch: batch, batch_size=2)
+    first.map_batches(look, with_offsets=True).send_to("out")
+    bound = BoundTopology(builder.build())
+    for number in range(3):
+        bound.pipe("in", "a", number, timestamp_ms=number)
+    bound.flush()
+    (batch,) = seen
+    assert batch.select([name for name, _ in PLACES]).schema == pa.schema(PLACES)
+    assert all(batch.column(name).null_count == 3 for name, _ in PLACES)
+    assert [row.value for row in bound.read("out")] == [0, 1, 2]
 
 
 def test_batch_is_cut_when_it_is_full() -> None:
@@ -394,8 +443,12 @@ def test_promise_does_not_undo_an_earlier_change_when_the_key_had_changed_before
         ({"schema": {"value": "int64"}}, "a schema that is not of the columns key, value, timestamp_ms"),
         ({"schema": pa.schema([("value", pa.int64())])}, "a schema that is not of the columns"),
         (
+            {"schema": SCHEMA, "with_offsets": True},
+            "of the columns key, value, timestamp_ms, topic, partition, offset, with",
+        ),
+        (
             {"schema": pa.schema([("key", pa.int8()), ("value", pa.int8()), ("timestamp_ms", pa.int32())])},
-            "the last one int64",
+            "with timestamp_ms int64",
         ),
     ],
 )

@@ -702,6 +702,33 @@ RUNNING = [
         COPIED,
     ),
     walked(
+        "map_batches.map_batches_operator: write pa.schema",
+        lambda b: b.stream("in").map_batches(
+            lambda t: t,
+            schema=pa.schema([("key", pa.string()), ("value", pa.int64()), ("timestamp_ms", pa.int64())]),
+            with_offsets=True,
+        ),
+        lambda b: (
+            b.stream("in")
+            .map_batches(
+                lambda t: t,
+                schema=pa.schema(
+                    [
+                        ("key", pa.string()),
+                        ("value", pa.int64()),
+                        ("timestamp_ms", pa.int64()),
+                        ("topic", pa.string()),
+                        ("partition", pa.int64()),
+                        ("offset", pa.int64()),
+                    ]
+                ),
+                with_offsets=True,
+            )
+            .send_to("out", key_serde=TEXT, value_serde=JSON)
+        ),
+        COPIED,
+    ),
+    walked(
         "map_batches.map_batches_operator: give 1 or more",
         lambda b: b.stream("in").map_batches(lambda t: t, batch_size=0),
         lambda b: (

@@ -1,0 +1,1 @@
+"""``dev/bench waterfall``: where a small run spends its time, request by request and wait by wait."""
