@@ -38,6 +38,8 @@ from tests.support.topology.bytes_columns import bytes_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
+pytestmark = pytest.mark.promise("records-cross-alike")
+
 SECONDS = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LARGEST = 1_000_000
@@ -397,13 +399,56 @@ print(peaks[1] / peaks[0])
 """
 
 
-def memory_grown(kafka: str, topic: str, *, records: int, rounds: tuple[int, int]) -> float:
+def memory_grown(
+    kafka: str, topic: str, *, records: int, rounds: tuple[int, int], program: str = _READ
+) -> float:
     """Return by how much the largest memory of a process grows as it reads a topic again and again."""
     arguments = [kafka, topic, str(records), *map(str, rounds)]
     done = subprocess.run(
-        [sys.executable, "-c", _READ, *arguments], check=True, capture_output=True, text=True, timeout=900
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=900
     )
+    assert done.returncode == 0, done.stderr
     return float(done.stdout)
+
+
+#: In each round a reader takes a batch, in the middle of which Python has no memory for one object.
+_FAIL = """
+import resource, sys
+from random import Random
+import _testcapi
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import TopicPartition
+bootstrap, topic, records, first, more = sys.argv[1:]
+tp, peaks, random, failed = TopicPartition(topic, 0), [], Random(1), 0
+cluster = KafkaCluster({"bootstrap.servers": bootstrap})
+for rounds in (int(first), int(more)):
+    for _ in range(rounds):
+        reader = cluster.reader(group_id="failed")
+        reader.assign({tp: 0})
+        allocation = random.randrange(200, 2 * int(records))
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            while True:
+                reader.poll(max_records=int(records), timeout_seconds=60)
+        except (MemoryError, KafkaClientError) as error:
+            failed += "MemoryError" in repr(error)
+        finally:
+            _testcapi.remove_mem_hooks()
+        reader.close()
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+assert failed == int(first) + int(more), failed
+print(peaks[1] / peaks[0])
+"""
+
+
+@pytest.mark.prove
+def test_memory_does_not_grow_under_1000_failed_batches(
+    kafka: str, application_id: str, topic_name: Callable[..., str], create_topic: Callable[..., str]
+) -> None:
+    topic = create_topic(topic_name("failed"), 1)
+    counted(kafka, topic, 5_000, 1)
+    assert memory_grown(kafka, topic, records=2_000, rounds=(100, 900), program=_FAIL) < 1.1
 
 
 def test_library_is_there_where_a_compiler_is() -> None:

@@ -18,6 +18,8 @@ from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import TimedRecords
 from airflow_kstreams.streams.records.timestamp_reading import RecordTimestamps
 
+pytestmark = pytest.mark.promise("records-cross-alike")
+
 FUNCTIONS = ("rd_kafka_type", "rd_kafka_name")
 
 

@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, Producer
 from airflow_kstreams.kafka import record_columns
 from tests.support.kafka.crossing import COLUMNS, crossing
 
+pytestmark = pytest.mark.promise("records-cross-alike")
+
 _NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 _PRODUCER, _CONSUMER = 0, 1
 _LOOK_MS = 5_000
