@@ -14,6 +14,11 @@ that claims a transactional id before the next connection stands finds no broker
 (librdkafka 2.16, two claims in five). So a client has connected when it has answered twice: the second answer
 comes over a connection that stays.
 
+These pauses are waits. So each client tries its first contact as soon as it is made, on a thread of its own:
+clients that are made one after another connect side by side, and while their owner does something else. The
+try is one, short, and says nothing. Whatever it does not reach is done where the client is used first, with
+that call's own time and errors, as if there had been no try.
+
 ``send_offsets_to_transaction`` looks for the group's coordinator in the middle of the call, and its time
 limit does not hold for that part: with a connection lost at the wrong moment it blocks for ever (librdkafka
 issue 5456, seen with 2.16 when the proxy of ``dev/chaos`` closed one side of a connection). A consumer's
@@ -53,6 +58,8 @@ from airflow_kstreams.kafka.listener import look_at
 from airflow_kstreams.streams.errors import KafkaClientError
 
 _STEP_SECONDS = 0.5
+#: A client that is closed waits for its try.
+_TRY_SECONDS = 0.2
 _ANSWERS = 2
 #: Time that a call may take beyond the client's own limit.
 _OVERDUE_SECONDS = 2.0
@@ -73,20 +80,29 @@ def bootstrap_of(config: Mapping[str, str]) -> str:
 
 
 def await_connection(
-    client: _Client, events: ClientEvents, *, config: Mapping[str, str], timeout_seconds: float
+    client: _Client,
+    events: ClientEvents,
+    *,
+    config: Mapping[str, str],
+    timeout_seconds: float,
+    contact: FirstContact | None = None,
 ) -> None:
     """Return once the cluster has answered.
 
     :param config: the client's settings.
+    :param contact: the client's first contact, if it was tried.
     :raises KafkaClientError: the cluster did not answer in time, or (at once) it refused the credentials, or
         the settings do not fit the listener.
     """
     bootstrap = bootstrap_of(config)
     deadline = time.monotonic() + timeout_seconds
     looked, answers = False, 0
+    if contact is not None and contact.made():
+        answers = _ANSWERS
     while True:
         step = min(_STEP_SECONDS, max(deadline - time.monotonic(), 0.001))
-        answered = guarded("connecting", bootstrap, _ask, client, step)
+        answered = answers == _ANSWERS or guarded("connecting", bootstrap, _ask, client, step)
+        # Callbacks that have come until now are of the first contact, and of no later call.
         polled = guarded("connecting", bootstrap, client.poll, 0)
         if isinstance(polled, Message) and (error := polled.error()) is not None:
             events.note_group_error(error)
@@ -107,6 +123,35 @@ def await_connection(
         if time.monotonic() >= deadline:
             detail = events.last_error or "no answer"
             raise unreachable(bootstrap, f"{detail} (waited {timeout_seconds:g} s)")
+
+
+class FirstContact:
+    """Tries the first contact of a client, see the module.
+
+    :param client: the client; it must not be used or closed before :meth:`made` has returned.
+    :param config: its settings. A token is only fetched in ``poll``, so no try is made with one.
+    """
+
+    def __init__(self, client: _Client, config: Mapping[str, str]) -> None:
+        self._answered: list[bool] = []
+        self._thread: threading.Thread | None = None
+        if "OAUTHBEARER" not in config.values():
+            self._thread = threading.Thread(
+                target=self._try, args=(client,), name="first-contact", daemon=True
+            )
+            self._thread.start()
+
+    def made(self) -> bool:
+        """Wait for the end of the try, and return whether the cluster has answered."""
+        if self._thread is not None:
+            self._thread.join()
+        return len(self._answered) == _ANSWERS and all(self._answered)
+
+    def _try(self, client: _Client) -> None:
+        for _ in range(_ANSWERS):
+            error = attempt(lambda: self._answered.append(_ask(client, _TRY_SECONDS)))
+            if error is not None or not self._answered[-1]:
+                return
 
 
 def _may_be_settings(complaint: str) -> bool:

@@ -26,7 +26,13 @@ from airflow_kstreams.kafka.client_errors import (
     unreadable_batch,
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import BoundedCaller, RequestTime, await_connection, bootstrap_of
+from airflow_kstreams.kafka.connection import (
+    BoundedCaller,
+    FirstContact,
+    RequestTime,
+    await_connection,
+    bootstrap_of,
+)
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.record_columns import ColumnQueue, FetchFault, columns_of
 from airflow_kstreams.streams.bounded_read import partition_portions, portions
@@ -145,6 +151,7 @@ class BoundedReader:
         )
         #: From which records are taken in batches; None if they come one by one.
         self._columns = None if small else columns_of(self._consumer, client_config)
+        self._contact = FirstContact(self._consumer, client_config)
 
     @property
     def group_id(self) -> str:
@@ -162,7 +169,11 @@ class BoundedReader:
         """
         if not self._connected:
             await_connection(
-                self._consumer, self._events, config=self._config, timeout_seconds=self._time.to_connect()
+                self._consumer,
+                self._events,
+                config=self._config,
+                timeout_seconds=self._time.to_connect(),
+                contact=self._contact,
             )
             self._connected = True
 
@@ -279,6 +290,7 @@ class BoundedReader:
         self._caller.close()
         if self._caller.stuck:
             return
+        self._contact.made()
         if self._columns is not None:
             self._columns.close()
         guarded("closing the consumer", self._bootstrap, self._consumer.close)

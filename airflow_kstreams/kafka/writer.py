@@ -43,7 +43,7 @@ from airflow_kstreams.kafka.client_errors import (
     unreachable,
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import BoundedCaller, await_connection, bootstrap_of
+from airflow_kstreams.kafka.connection import BoundedCaller, FirstContact, await_connection, bootstrap_of
 from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, of_transaction
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
@@ -239,6 +239,7 @@ class IdempotentWriter:
                 **self._events.callbacks(),
             },
         )
+        self._contact = FirstContact(self._producer, client_config)
         self.produce, self._release = make_produce(
             self._producer,
             bootstrap=self._bootstrap,
@@ -315,6 +316,7 @@ class IdempotentWriter:
         if self._closed:
             return
         self._closed = True
+        self._contact.made()
         guarded("closing the producer", self._bootstrap, self._producer.purge)
         self._release()
         del self._producer
@@ -332,7 +334,11 @@ class IdempotentWriter:
         self._refuse_closed()
         if not self._connected:
             await_connection(
-                self._producer, self._events, config=self._config, timeout_seconds=self._timeout_seconds
+                self._producer,
+                self._events,
+                config=self._config,
+                timeout_seconds=self._timeout_seconds,
+                contact=self._contact,
             )
             self._connected = True
 

@@ -4,7 +4,7 @@ out all steps as one task group. The step between the two, on Spark, is in ``run
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.ledger.run_summary import RunSummary
     from airflow_kstreams.batch.run.coordinator import BeginResult
     from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.plan import TopologyPlan
     from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = package_log(__name__)
@@ -103,39 +104,44 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
             refuse_outlets(self.task_id, self.outlets)  # which may be added to a task
             identity = RunIdentity.of(context)
             work = ApplicationWork.on_run(self, identity)
-            cluster = work.cluster()
-            with work.reporting("capture"):
-                begun = self._begin(work, cluster)
+            loader = work.loader(self.application, log=log, was_killed=self.was_killed)
+            # The file is loaded while this process imports client and engine, and its clients connect. None
+            # of that depends on the file, and loading it takes longest.
+            with loader.loading(work.settings.application_id) as loaded:
+                cluster = work.cluster()
+                with work.reporting("capture"):
+                    begun = self._begin(work, cluster, loader, loaded)
             self.remember(begun.finished or begun.slice, cluster)
             return self._report(identity.run_id, begun)
 
-    def _begin(self, work: ApplicationWork, cluster: KafkaCluster) -> BeginResult:
-        identity = work.identity
-        loader = work.loader(self.application, log=log, was_killed=self.was_killed)
-        # The file is loaded while this process imports the engine, and its client connects.
-        with loader.loading(work.settings.application_id) as loaded:
-            from airflow_kstreams.batch.run.begin.intervals import check_interval
-            from airflow_kstreams.batch.run.coordinator import Coordinator
+    def _begin(
+        self,
+        work: ApplicationWork,
+        cluster: KafkaCluster,
+        loader: ApplicationLoader,
+        loaded: Callable[[], TopologyPlan],
+    ) -> BeginResult:
+        from airflow_kstreams.batch.run.begin.intervals import check_interval
+        from airflow_kstreams.batch.run.coordinator import Coordinator
 
-            check_interval(work.settings, identity.run_id, identity.interval_ms)
-            warn_of_next_interval(self._interval_timetable, identity)
-            with closing(Coordinator(cluster, work.settings)) as coordinator:
-                coordinator.session.make_clients()
-                plan = loaded()
-                refuse_state_side_by_side(
-                    plan, identity, self.application_id, in_order=self.backfill_in_order
-                )
-                return coordinator.begin(
-                    identity.run_id,
-                    plan,
-                    # The run operator's tries start at 1: every try of capture comes before them.
-                    order=(identity.clear_number, 0),
-                    interval_ms=identity.interval_ms,
-                    owner=identity.owner,
-                    hold_lease=False,
-                    groups=lambda counts: loader.groups(plan, counts),
-                    dag_id=identity.dag_id,
-                )
+        identity = work.identity
+        check_interval(work.settings, identity.run_id, identity.interval_ms)
+        warn_of_next_interval(self._interval_timetable, identity)
+        with closing(Coordinator(cluster, work.settings)) as coordinator:
+            coordinator.session.make_clients()
+            plan = loaded()
+            refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
+            return coordinator.begin(
+                identity.run_id,
+                plan,
+                # The run operator's tries start at 1: every try of capture comes before them.
+                order=(identity.clear_number, 0),
+                interval_ms=identity.interval_ms,
+                owner=identity.owner,
+                hold_lease=False,
+                groups=lambda counts: loader.groups(plan, counts),
+                dag_id=identity.dag_id,
+            )
 
     def _report(self, run_id: str, begun: BeginResult) -> RunResult:
         from airflow_kstreams.batch.run.finished_before import nothing_processed
@@ -234,7 +240,7 @@ class FinishRunOperator(ReportsLineage, RunOperator):
                         interval_ms=identity.interval_ms,
                     )
                 summary = before or coordinator.finish(
-                    identity.run_id, order=identity.order, owner=identity.owner
+                    identity.run_id, order=identity.order, owner=identity.owner, seen=ledger
                 )
             self.remember(summary, cluster)
             self.outlets = announced(

@@ -83,7 +83,7 @@ def run_topology(
                 launch=partial(executors.launch, slice_),
                 cancel=executors.cancel,
                 unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
-                check=lease.check,
+                check=lease.check_before_launch,
             )
             started = time.monotonic()
             reports = jobs.run()

@@ -201,25 +201,30 @@ def harmful(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, st
     }
 
 
-def refuse_harmful_settings(admin: AdminPort, plan: TopologyPlan) -> None:
+def refuse_harmful_settings(
+    admin: AdminPort, plan: TopologyPlan, configs: TopicConfigs | None = None
+) -> None:
     """Refuse to run on internal topics whose settings would lose records or their times.
 
     A topic that does not exist is not looked at. Settings that this user may not see are not either, with a
     line in the log.
 
+    :param configs: settings of the topics that exist, of others, too, if they are known; asked for unless
+        given.
     :raises ConfigError: a topic has such a setting; the text gives the commands that mend it.
     """
     causes: list[str] = []
     commands: list[str] = []
     internal = internal_settings(plan)
-    configs = admin.topic_configs(admin.describe_topics(internal))
-    for refused in configs.refused.values():
+    if configs is None:
+        configs = admin.topic_configs(admin.describe_topics(internal))
+    for refused in (error for topic, error in configs.refused.items() if topic in internal):
         if isinstance(refused, AccessDeniedError):
             log.warning("the settings of internal topics are not checked: %s", refused)
             return
         raise refused
     for topic, found in sorted(configs.found.items()):
-        mended = harmful(internal[topic], found)
+        mended = harmful(internal.get(topic, {}), found)
         causes += [
             f"{topic} has {name}={found[name]}, it must be {value}: {_LOSSES[name]}"
             for name, value in mended.items()

@@ -198,11 +198,14 @@ class Coordinator:
         reports: Collection[TaskReport] = (),
         order: tuple[int, int] = (0, 0),
         owner: str = "",
+        seen: Ledger | None = None,
     ) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
         :param reports: reports that the tasks have sent to their driver, which contain the time of their last
             commits.
+        :param seen: the ledger, if the caller has just read it without waiting: it is not read again before
+            the claim.
         :param order: (clear number, try number), for the ledger.
         :param owner: name of the caller, for the ledger.
         :raises RunBusyError: another run's owner is alive, as its renewals show.
@@ -215,7 +218,8 @@ class Coordinator:
         caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=False)
         with self.claim.keeping_failures(caller, "finish"):
             retrying = self.lease.taking_over(caller, same_run_may_wait=False)
-            return retrying(RunFinish(self.session, self.lease, self.attempt).finish, caller, reports)
+            finish = RunFinish(self.session, self.lease, self.attempt, seen=seen).finish
+            return retrying(finish, caller, reports)
 
     def close(self) -> None:
         """Give up a lease that is still held, and close the clients."""

@@ -95,6 +95,7 @@ class CoordinatorClaim:
         :raises RunBusyError: another owner is alive, as its renewals show, or won a race.
         """
         ledger = self._lease.await_turn(ledger, caller)
+        self._session.prepare_claim()
         refuse_unfit_timeouts(self._session.settings, self._session.admin)
         ensure_topics(self._session.admin, self._session.settings)
         with self._lease.racing(caller, ledger):

@@ -86,9 +86,11 @@ class CoordinatorSession:
         self._admin: AdminPort | None = None
         self._reader: ReaderPort | None = None
         self._writer: WriterPort | None = None
+        self._next_writer: WriterPort | None = None
         self._metadata = MetadataView(cluster, settings.application_id, clock=self.clock)
         self._checkpoint: tuple[int, int] | None = None
         self._next_offset = self._history_at = -1
+        self._written_at: float | None = None
         self.writing = threading.RLock()
         self.reading = threading.RLock()
 
@@ -127,6 +129,22 @@ class CoordinatorSession:
         """Whether this session has claimed the coordinator's transactional id and its writer is sound."""
         return self._writer is not None and not self._writer.suspect
 
+    def has_written_within(self, seconds: float) -> bool:
+        """Whether a transaction under this claim has been committed, which began at most so long ago: until
+        then no other coordinator had claimed the id.
+        """
+        with self.writing:
+            at = self._written_at
+            return self.claimed and at is not None and self.clock.monotonic_seconds() - at <= seconds
+
+    def prepare_claim(self) -> None:
+        """Make the writer of the next claim, which connects while the caller asks for what it needs before
+        the claim. A writer that has not claimed its id changes nothing, and no other coordinator notices it.
+        """
+        with self.writing:
+            if self._next_writer is None:
+                self._next_writer = self._made_writer()
+
     def claim(self) -> None:
         """Claim the coordinator's transactional id anew, fencing every other coordinator.
 
@@ -136,12 +154,9 @@ class CoordinatorSession:
             self._drop_writer()
             # The ledger may have grown; only reading it tells.
             self._checkpoint, self._next_offset, self._history_at = None, -1, -1
-            await_leaders(self.admin, ProtocolTopics(self.application_id).protocol)
-            writer = self._cluster.writer(
-                transactional_id=f"{self.application_id}-coordinator",
-                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-            )
+            writer, self._next_writer = self._next_writer or self._made_writer(), None
             try:
+                await_leaders(self.admin, ProtocolTopics(self.application_id).protocol)
                 writer.init_transactions()
             except BaseException:
                 writer.close()
@@ -195,6 +210,7 @@ class CoordinatorSession:
                     retriable_code=True,
                 )
             try:
+                begun_at = self.clock.monotonic_seconds()
                 # First: where the claim was lost since, the ledger was not read under it either.
                 writer.begin()
                 records = list(records)
@@ -210,6 +226,7 @@ class CoordinatorSession:
             except BaseException:
                 self._drop_writer()
                 raise
+            self._written_at = begun_at
             self._checkpoint, self._history_at = written.checkpoint, written.history_at
             if in_ledger and self._next_offset >= 0:
                 # One more for the transaction's marker.
@@ -370,13 +387,22 @@ class CoordinatorSession:
         """Close every client. Closing twice is harmless."""
         with self.writing, self.reading:
             self._drop_writer()
+            if self._next_writer is not None:
+                self._next_writer.close()
+            self._next_writer = None
             if self._reader is not None:
                 self._reader.close()
             if self._admin is not None:
                 self._admin.close()
             self._reader = self._admin = None
 
+    def _made_writer(self) -> WriterPort:
+        return self._cluster.writer(
+            transactional_id=f"{self.application_id}-coordinator",
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+        )
+
     def _drop_writer(self) -> None:
         if self._writer is not None:
             self._writer.close()
-        self._writer = None
+        self._writer = self._written_at = None

@@ -6,6 +6,10 @@ owner, claims the id unless its own driver holds the claim, reads both logs, che
 stop, and writes. A crash before the commit changes nothing. After it the run is finished: only processed
 records of repartition topics may be left, which the next run deletes.
 
+The first look may be the caller's, who has just made it. It decides nothing but whether to wait, and whether
+to claim at all: what it misses, the read under the claim finds, as it finds what comes between any look and
+the claim. After a lost race the ledger is read anew.
+
 Where another coordinator has claimed the id meanwhile, the ledger says whether that one was refused, has
 claimed the run, or has finished it.
 """
@@ -47,19 +51,26 @@ class RunFinish:
     :param session: session of the coordinator.
     :param lease: the lease that it may hold.
     :param attempt: the attempt that it makes.
+    :param seen: the ledger as the caller has just read it without waiting; None if it has not.
     """
 
     def __init__(
-        self, session: CoordinatorSession, lease: CoordinatorLease, attempt: CoordinatorAttempt
+        self,
+        session: CoordinatorSession,
+        lease: CoordinatorLease,
+        attempt: CoordinatorAttempt,
+        *,
+        seen: Ledger | None = None,
     ) -> None:
         self._session = session
         self._app = session.application_id
         self._lease = lease
         self._attempt = attempt
+        self._seen = seen
 
     def finish(self, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:
         run_id = caller.run_id
-        ledger = self._session.read_ledger(wait_ms=0)
+        ledger, self._seen = self._seen or self._session.read_ledger(wait_ms=0), None
         if (done := finished_run(ledger, run_id)) is not None:
             return done
         self._lease.await_turn(ledger, caller, same_run_may_wait=False)

@@ -12,7 +12,7 @@ run and is gone is read no more, as if its name were taken out of the file; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,10 +45,10 @@ from airflow_kstreams.batch.run.state_left import (
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.commands import create_topics_command
-from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
+from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, TopicConfigs, TopicDescription, TopicPartition
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import matching, pattern_of, refuse_overlaps
@@ -127,6 +127,7 @@ class CheckedTopics(NamedTuple):
     :param grouped: subtopology id -> its partition groups.
     :param bound: subtopology id -> the groups that existing state depends on.
     :param left_behind: warnings of state that no store of the topology goes on with.
+    :param protocol: the protocol's topics that exist.
     """
 
     found: Mapping[str, TopicDescription]
@@ -134,6 +135,7 @@ class CheckedTopics(NamedTuple):
     grouped: Mapping[int, GroupedPartitions]
     bound: Bound
     left_behind: tuple[str, ...] = ()
+    protocol: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +189,10 @@ def ensure_topics(
 ) -> SourceTopics:
     """Create the repartition topics and changelogs that are missing, and describe what is there.
 
+    Nothing is looked up twice: settings of all topics come in one request, and where no topic had to be
+    created, the descriptions are those that were checked. A topic that is deleted and made anew meanwhile
+    then has another id than the run freezes, and is noticed wherever ids are compared.
+
     :param checked: the topics as :func:`check_topics` returned them, so that none is created unless all its
         checks hold.
     :param recorded: recorded groups that existing state depends on.
@@ -195,19 +201,22 @@ def ensure_topics(
     """
     found, counts, grouped, bound = checked[:4]
     tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
-    refuse_harmful_settings(admin, plan)
     # Topics that exist and that hold records of the topology.
     held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
     if has_dead_letters(plan, settings):
         held |= admin.describe_topics([settings.dead_letter_topic]).keys()
-    configs = admin.topic_configs(held)
+    all_configs = admin.topic_configs(held | ({*plan.repartition_topics} & found.keys()) | checked.protocol)
+    refuse_harmful_settings(admin, plan, all_configs)
+    configs = _of_topics(all_configs, held)
     limits = limits_of(configs)
     largest = largest_read(plan, limits)
-    _create_internal(admin, plan, found, (counts, tasks), largest, settings)
+    created = _create_internal(admin, plan, found, (counts, tasks), largest, settings)
     ensure_dead_letter_topic(admin, plan, settings)
     # This deletes nothing, and is refused if finish could not delete either: better now than after hours.
     admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
-    described = admin.describe_topics({*plan.sources, *plan.changelogs})
+    described = {topic: found[topic] for topic in {*plan.sources, *plan.changelogs} & found.keys()}
+    if created:
+        described = admin.describe_topics({*plan.sources, *plan.changelogs})
     return SourceTopics(
         partitions={topic: counts[topic] for topic in plan.sources},
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
@@ -221,6 +230,14 @@ def ensure_topics(
             *checked.left_behind,
             *contradicted_counts(recorded, bound, settings.first_counts, found),
         ),
+    )
+
+
+def _of_topics(configs: TopicConfigs, topics: Collection[str]) -> TopicConfigs:
+    """Return the settings of some topics."""
+    return TopicConfigs(
+        {topic: found for topic, found in configs.found.items() if topic in topics},
+        {topic: refused for topic, refused in configs.refused.items() if topic in topics},
     )
 
 
@@ -245,14 +262,18 @@ def check_topics(
     """
     user_topics = ({*plan.sources, *plan.outputs} - {*plan.repartition_topics}) | {*plan.globals}
     former = {topic for entry in recorded.current for topic in entry.changelogs}
-    found = admin.describe_topics(user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former)
+    protocol = {*ProtocolTopics(plan.application_id).protocol}
+    asked = user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former
+    described = admin.describe_topics(asked | protocol)
+    found = {topic: description for topic, description in described.items() if topic in asked}
     if refuse_loss is not None:
         refuse_loss(found)
     _refuse_missing(plan, user_topics, found)
     _refuse_alike(plan)
-    return group_found(
+    checked = group_found(
         admin, plan, settings, found, groups=groups, recorded=recorded, refuse_groups=refuse_groups
     )
+    return checked._replace(protocol=frozenset(protocol & described.keys()))
 
 
 def group_found(
@@ -394,7 +415,8 @@ def _create_internal(
     sizes: tuple[Mapping[str, int], Mapping[int, int]],
     largest: int,
     settings: ApplicationSettings,
-) -> None:
+) -> bool:
+    """Create the internal topics that are missing; return whether there were any."""
     counts, tasks = sizes
     room = with_room(largest)
     wanted = [
@@ -414,4 +436,6 @@ def _create_internal(
         for changelog, subtopology in plan.changelogs.items()
         if changelog not in found
     ]
-    admin.create_topics(wanted)
+    if wanted:
+        admin.create_topics(wanted)
+    return bool(wanted)

@@ -216,7 +216,7 @@ class Driver:
             launch=progress.listening(reports.listening(partial(self.executors.launch, slice_))),
             cancel=self.executors.cancel,
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
-            check=lease.check,
+            check=lease.check_before_launch,
             only=only,
             steps=coordinator.attempt.steps,
         )
@@ -267,7 +267,7 @@ class RunJobs:
     :param launch: runs tasks of one subtopology, and returns their reports.
     :param cancel: cancels running jobs.
     :param unfinished: returns the shares of a subtopology's tasks that are not done, by Kafka.
-    :param check: raises when this driver was superseded; called before every launch.
+    :param check: raises when this driver is known to be superseded; called before every launch.
     :param only: id of the only subtopology to run, None for all.
     :param steps: takes the times of the subtopologies' steps.
     """

@@ -15,6 +15,7 @@ _KINDS = {
     "admin.": ("admin client", "#1f6f8b"),
     "reader.": ("reader", "#6aa84f"),
     "writer.": ("writer", "#c0504d"),
+    "first": ("first contact", "#8064a2"),
     "connect": ("first contact", "#8064a2"),
     "import": ("import", "#b9c4cc"),
     "process.": ("process", "#d9a441"),

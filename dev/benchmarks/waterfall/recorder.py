@@ -77,7 +77,7 @@ _CALLS: dict[str, list[tuple[str, str]]] = {
                 ("init_transactions", "begin", "send_offsets", "commit", "abort", "close"),
             ),
         ],
-        "kafka.connection": [("await_connection", "connect")],
+        "kafka.connection": [("await_connection", "connect"), ("FirstContact._try", "first.contact")],
         "operators.incremental_batch": [
             ("CaptureStopOffsetsOperator.execute", "execute"),
             ("FinishRunOperator.execute", "execute"),

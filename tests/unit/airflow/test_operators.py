@@ -6,8 +6,8 @@ import inspect
 import os
 import re
 import tempfile
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,6 +37,7 @@ from airflow_kstreams.operators.incremental_batch import (
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.operators.work.run_settings import RunIdentity, batch_settings
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, RunError
@@ -690,6 +691,32 @@ def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
     capture._report("r", begun)
 
     assert f"Run r: {WARNING}" in caplog.messages
+
+
+def test_file_is_loaded_while_capture_makes_its_clients(
+    scenes: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, happened = scenes.scene, list[str]()
+    make = KafkaHook.cluster
+
+    def cluster(*given: Any, **named: Any) -> Any:
+        happened.append("cluster")
+        return make(*given, **named)
+
+    def plan() -> TopologyPlan:
+        happened.append("plan")
+        return scene.topology.plan(APP)
+
+    @contextmanager
+    def loading(_: ApplicationLoader, __: str) -> Iterator[Callable[[], TopologyPlan]]:
+        happened.append("loading")
+        yield plan
+
+    monkeypatch.setattr(KafkaHook, "cluster", cluster)
+    monkeypatch.setattr(ApplicationLoader, "loading", loading)
+    scenes.execute(CaptureStopOffsetsOperator(task_id="capture", application="app.py", application_id=APP))
+
+    assert happened == ["loading", "cluster", "plan"]
 
 
 @pytest.mark.promise("unfinished-runs-come-first")

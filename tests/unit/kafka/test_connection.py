@@ -16,7 +16,7 @@ from airflow_kstreams.kafka import reader as reader_module
 from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.client_errors import CallOverdueError
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.kafka.connection import BoundedCaller, RequestTime, await_connection
+from airflow_kstreams.kafka.connection import BoundedCaller, FirstContact, RequestTime, await_connection
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import BoundedReader
 from airflow_kstreams.streams.bounded_read import BoundedRead
@@ -340,3 +340,60 @@ def test_client_has_connected_when_it_has_answered_twice() -> None:
     await_connection(Answering(), ClientEvents(config), config=config, timeout_seconds=1)
 
     assert len(asked) == 2, "the first answer may come over a connection that the client gives up then"
+
+
+class Answering:
+    """A client that answers, and counts what it is asked.
+
+    :param together: clients whose answers wait for each other.
+    :param failures: number of questions that it cannot answer first.
+    """
+
+    def __init__(self, together: threading.Barrier | None = None, failures: int = 0) -> None:
+        self._together = together
+        self._failures = failures
+        self.asked = self.polled = 0
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> None:
+        self.asked += 1
+        if self._together is not None:
+            self._together.wait()
+        if self.asked <= self._failures:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def poll(self, timeout: float = -1) -> None:
+        self.polled += 1
+
+
+CONFIG = {"bootstrap.servers": "broker:9092"}
+
+
+def test_clients_connect_side_by_side_when_they_are_made_one_after_another() -> None:
+    together = threading.Barrier(2, timeout=60)
+    clients = [Answering(together), Answering(together)]
+    contacts = [FirstContact(client, CONFIG) for client in clients]
+    assert all(contact.made() for contact in contacts)
+
+
+def test_client_is_asked_no_more_when_its_first_contact_was_made() -> None:
+    client = Answering()
+    contact = FirstContact(client, CONFIG)
+    await_connection(client, ClientEvents(CONFIG), config=CONFIG, timeout_seconds=1, contact=contact)
+    assert client.asked == 2
+    assert client.polled == 1, "what the first contact has reported belongs to no later transaction"
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_client_is_asked_again_when_its_first_contact_failed(failures: int) -> None:
+    client = Answering(failures=failures)
+    contact = FirstContact(client, CONFIG)
+    assert not contact.made()
+    assert client.asked == 1
+    await_connection(client, ClientEvents(CONFIG), config=CONFIG, timeout_seconds=60, contact=contact)
+    assert client.asked == failures + 2
+
+
+def test_no_contact_is_tried_when_the_client_needs_a_token_that_only_polls_fetch() -> None:
+    client = Answering()
+    assert not FirstContact(client, {**CONFIG, "sasl.mechanism": "OAUTHBEARER"}).made()
+    assert not client.asked

@@ -41,6 +41,8 @@ from airflow_kstreams.streams.printable import package_log
 log = package_log(__name__)
 _WAIT = "retry later; runs of one application follow each other (set max_active_runs=1)"
 _RENEWALS_PER_LEASE = 3
+#: Time for which a write under the claim says as much of the lease as a renewal.
+_PROVED_SECONDS = 1.0
 #: Number of attempts. The second one meets a lease that was renewed a moment ago; more are for stalls.
 _CLAIMS = 5
 
@@ -341,6 +343,7 @@ class CoordinatorLease:
             release=release,
             interval_seconds=self._lease_ms / 1000 / _RENEWALS_PER_LEASE,
             on_superseded=on_superseded,
+            proved=lambda: self._session.has_written_within(_PROVED_SECONDS),
         )
 
     def _is_mine(self, lease: Lease) -> bool:

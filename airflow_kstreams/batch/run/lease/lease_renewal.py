@@ -7,6 +7,12 @@ broker, however late it comes.
 A coordinator that only looked (and was refused as busy, in a race) has fenced the owner too. So an owner
 whose renewal is fenced reads the ledger: the lease is still its own -> it claims the id again and goes on;
 else it was superseded.
+
+Before a launch the driver makes sure that it owns the slice. Any transaction under its claim shows that, a
+begin's or one that froze stops no less than a renewal; so one that has just been committed is not followed by
+another. What the driver knows is old in either case when the tasks start, since it may stand still before.
+So each task reads the lease once more, behind the fence of its own claim, and writes nothing if it is
+another's. The renewals of the thread go on, so the lease lasts as long as before.
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ class LeaseRenewal:
     :param release: gives the lease up; called at the end unless superseded.
     :param interval_seconds: seconds between renewals.
     :param on_superseded: called once, from the thread of renewals, when another driver has claimed the run.
+    :param proved: returns whether a write has just shown that this driver owns the slice.
     """
 
     def __init__(
@@ -38,8 +45,10 @@ class LeaseRenewal:
         release: Callable[[], None],
         interval_seconds: float,
         on_superseded: Callable[[], None] | None = None,
+        proved: Callable[[], bool] = lambda: False,
     ) -> None:
         self._renew = renew
+        self._proved = proved
         self._release = release
         self._interval_seconds = interval_seconds
         self._on_superseded = on_superseded
@@ -68,6 +77,14 @@ class LeaseRenewal:
         """End the renewals; the lease is kept and lasts long enough for the finish that follows at once."""
         self._ended.set()
         self._thread.join()
+
+    def check_before_launch(self) -> None:
+        """Renew now, unless a write has just shown that this driver owns the slice.
+
+        :raises RunSupersededError: another driver owns the slice.
+        """
+        if self._superseded is not None or not self._proved():
+            self.check()
 
     def check(self) -> None:
         """Renew now, which proves at the broker that this driver still owns the slice.

@@ -31,4 +31,5 @@ def test_process_is_recorded_from_its_start_when_the_environment_asks_for_it(tmp
 
     names = Counter(each["name"] for each in trace.recorded_in(tmp_path))
     assert names.pop("import") >= 2
-    assert names == {"sleep": 1, "reader.new": 1, "reader.close": 1}
+    assert names.pop("thread.join") == 1, "the reader waits for its first contact before it closes"
+    assert names == {"sleep": 1, "reader.new": 1, "first.contact": 1, "reader.close": 1}

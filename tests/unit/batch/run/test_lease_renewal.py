@@ -70,6 +70,21 @@ def test_check_proves_ownership_by_a_renewal_when_called() -> None:
     assert renewals.count == 1
 
 
+@pytest.mark.parametrize(("proved", "count"), [(True, 0), (False, 1)])
+def test_lease_is_renewed_before_a_launch_when_no_write_has_just_proved_it(proved: bool, count: int) -> None:
+    renewals = Renewals()
+    keeper(renewals, proved=lambda: proved).check_before_launch()
+    assert renewals.count == count
+
+
+def test_nothing_is_launched_when_the_driver_is_known_to_be_superseded() -> None:
+    renewals = Renewals(SUPERSEDED)
+    lease = keeper(renewals, proved=lambda: True)
+    for check in (lease.check, lease.check_before_launch):
+        with pytest.raises(RunSupersededError, match="claimed"):
+            check()
+
+
 def test_lease_is_released_when_the_jobs_failed() -> None:
     renewals = Renewals()
     with pytest.raises(ValueError, match="job"), keeper(renewals):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import pytest
 
@@ -22,9 +23,13 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
     UpstreamNotDoneError,
 )
+from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
+from airflow_kstreams.testing import FaultyCluster
 from tests.support.kafka.reset_scene import APP, ResetScene
 from tests.support.spark.run_times import BEGIN, END, FENCING, FINISH, PYTHON, STOPS, seconds_of_run
+
+T = TypeVar("T")
 
 
 @dataclass(kw_only=True)
@@ -80,6 +85,7 @@ def drive(
     *,
     try_number: int = 1,
     topology_hash: str = "",
+    cluster: ClusterPort | None = None,
 ) -> RunSummary | None:
     spec = RunSpec(
         application_id=APP,
@@ -92,7 +98,7 @@ def drive(
         spec,
         scene.topology,
         settings=scene.checked,
-        cluster=scene.kafka,
+        cluster=cluster or scene.kafka,
         executors=executors,
         clock=scene.clock,
     )
@@ -107,6 +113,32 @@ def test_run_is_finished_when_each_subtopology_had_a_driver_of_its_own(scene: Re
 
     assert scene.finish("r1").generation == 3
     assert dict(scene.counts()) == {"a": 2, "b": 1}
+
+
+class Commits:
+    """Counts the transactions of a driver."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        self.count += name == "writer.commit"
+        return effect()
+
+
+def test_driver_renews_no_lease_before_a_launch_when_it_has_just_written(scene: ResetScene) -> None:
+    commits = Commits()
+    drive(scene, InProcess(scene=scene), "r1", None, cluster=FaultyCluster(scene.kafka, commits))
+    # The begin, the stops of two subtopologies, a renewal when all have ended, the release of the lease.
+    assert commits.count == 5
+
+
+def test_driver_renews_its_lease_before_a_launch_when_its_last_write_is_old(scene: ResetScene) -> None:
+    commits = Commits()
+    executors = InProcess(scene=scene)
+    executors.start = lambda: scene.clock.sleep(2)  # type: ignore[method-assign]
+    drive(scene, executors, "r1", None, cluster=FaultyCluster(scene.kafka, commits))
+    assert commits.count == 6
 
 
 @pytest.mark.remedy("driver.Driver.run")
