@@ -32,7 +32,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from airflow_kstreams.kafka.client_errors import guarded
 from airflow_kstreams.kafka.connection import bootstrap_of
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.ports import Record, TimedRecords, TopicPartition
+from airflow_kstreams.streams.ports import ColumnsOf, Record, TimedRecords, TopicPartition
 from airflow_kstreams.streams.printable import package_log
 
 log = package_log(__name__)
@@ -42,7 +42,7 @@ VARIABLE = "KSTREAMS_COLUMNS"
 #: Versions of confluent-kafka with which the tests run.
 TESTED = frozenset({"2.16.1"})
 #: Of what the library offers.
-_INTERFACE = 1
+_INTERFACE = 2
 #: Longest wait for the child process that looks at a handle.
 _LOOK_MS = 5_000
 #: Kinds of clients, by librdkafka's numbers.
@@ -183,7 +183,11 @@ class Sender(Protocol):
 def columns_of(consumer: Consumer, client_config: Mapping[str, str]) -> ColumnQueue | None:
     """Return the queue from which a consumer's records are taken in batches; None if they come one by one."""
     library = _usable(consumer, client_config, _CONSUMER)
-    return None if library is None else ColumnQueue(library.Queue(consumer), bootstrap_of(client_config))
+    return (
+        None
+        if library is None
+        else ColumnQueue(library.Queue(consumer), bootstrap_of(client_config), library.columns)
+    )
 
 
 class ColumnQueue:
@@ -194,11 +198,13 @@ class ColumnQueue:
 
     :param queue: the library's.
     :param bootstrap: the bootstrap servers.
+    :param columns_of: the library's function that makes columns of its records.
     """
 
-    __slots__ = ("_bootstrap", "_queue")
+    __slots__ = ("_bootstrap", "_columns_of", "_queue")
 
-    def __init__(self, queue: Any, bootstrap: str) -> None:
+    def __init__(self, queue: Any, bootstrap: str, columns_of: ColumnsOf) -> None:
+        self._columns_of = columns_of
         self._queue = queue
         self._bootstrap = bootstrap
 
@@ -215,7 +221,7 @@ class ColumnQueue:
         groups, faults = taken
         return (
             {
-                TopicPartition(topic, number): TimedRecords(records, timestamps_ms)
+                TopicPartition(topic, number): TimedRecords(records, timestamps_ms, self._columns_of)
                 for topic, number, records, timestamps_ms in groups
             },
             [

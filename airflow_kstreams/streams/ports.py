@@ -52,18 +52,31 @@ class Record(Protocol):
         ...
 
 
+#: Keys or values of records, as Arrow keeps them: a bit for each record that has one, the first in the lowest
+#: bit, None if all have one; number of the records that have none; 32-bit numbers that say where each begins
+#: in the bytes, and where the last one ends; all of them in a row.
+BytesColumn = tuple[bytes | None, int, bytes, bytes]
+#: Makes the columns of keys and of values of a list of records. It raises ``TypeError`` if a record has come
+#: another way, ``OverflowError`` if they are too large for a column.
+ColumnsOf = Callable[[Sequence[Record]], tuple[BytesColumn, BytesColumn]]
+
+
 class TimedRecords(list[Record]):
     """Fetched records of one partition, with a list of their timestamps beside them.
 
     :param records: the records, in offset order.
     :param timestamps_ms: timestamp of each, epoch milliseconds.
+    :param columns_of: function that makes columns of such records; None if there is none.
     """
 
-    __slots__ = ("timestamps_ms",)
+    __slots__ = ("columns_of", "timestamps_ms")
 
-    def __init__(self, records: Iterable[Record], timestamps_ms: list[int]) -> None:
+    def __init__(
+        self, records: Iterable[Record], timestamps_ms: list[int], columns_of: ColumnsOf | None = None
+    ) -> None:
         super().__init__(records)
         self.timestamps_ms = timestamps_ms
+        self.columns_of = columns_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

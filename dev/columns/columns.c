@@ -13,6 +13,8 @@
  * the errors. Its messages have no opaque, so the client's delivery callback passes them over: a failed
  * transaction is the only sign that one was refused.
  *
+ * columns() makes Arrow's columns of records, for nodes that take many records at once.
+ *
  * Only the stable ABI of Python 3.11 is used. Every function that fails half-way frees what it holds.
  */
 #define Py_LIMITED_API 0x030b0000
@@ -48,7 +50,7 @@ typedef struct {
 } Message;
 
 /* What the main package asks for; a change of what this module offers changes it. */
-enum { INTERFACE = 1 };
+enum { INTERFACE = 2 };
 
 enum { NO_ERROR = 0 };
 enum { CLIENT_PRODUCER = 0, CLIENT_CONSUMER = 1 };
@@ -371,6 +373,73 @@ static PyObject *batch_groups(const Batch *batch) {
         }
     }
     return groups;
+}
+
+/* ---- columns of records, as Arrow keeps them ---- */
+
+static PyObject *column_of(PyObject *records, Py_ssize_t count, int of_keys) {
+    PyObject *bitmap = NULL, *offsets = NULL, *data = NULL, *column = NULL;
+    Py_ssize_t nulls = 0, size = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const Record *record = (Record *)PyList_GetItem(records, i);
+        PyObject *object = of_keys ? record->key : record->value;
+        if (object == Py_None)
+            nulls++;
+        else
+            size += PyBytes_Size(object);
+    }
+    if (size > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "the records are too large for one column");
+        return NULL;
+    }
+    offsets = PyBytes_FromStringAndSize(NULL, (count + 1) * (Py_ssize_t)sizeof(int32_t));
+    data = PyBytes_FromStringAndSize(NULL, size);
+    bitmap = nulls == 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(NULL, (count + 7) / 8);
+    if (offsets == NULL || data == NULL || bitmap == NULL)
+        goto end;
+    int32_t *places = (int32_t *)PyBytes_AsString(offsets), at = 0;
+    char *to = PyBytes_AsString(data);
+    unsigned char *bits = nulls == 0 ? NULL : (unsigned char *)PyBytes_AsString(bitmap);
+    if (bits != NULL)
+        memset(bits, 0, (size_t)(count + 7) / 8);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const Record *record = (Record *)PyList_GetItem(records, i);
+        PyObject *object = of_keys ? record->key : record->value;
+        places[i] = at;
+        if (object == Py_None)
+            continue;
+        size_t length = (size_t)PyBytes_Size(object);
+        memcpy(to + at, PyBytes_AsString(object), length);
+        at += (int32_t)length;
+        if (bits != NULL)
+            bits[i / 8] |= (unsigned char)(1u << (i % 8));
+    }
+    places[count] = at;
+    column = Py_BuildValue("OnOO", bitmap, nulls, offsets, data);
+end:
+    Py_XDECREF(bitmap);
+    Py_XDECREF(offsets);
+    Py_XDECREF(data);
+    return column;
+}
+
+static PyObject *columns(PyObject *module, PyObject *records) {
+    if (!PyList_CheckExact(records)) {
+        PyErr_SetString(PyExc_TypeError, "columns() takes a list of records");
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(records);
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (Py_TYPE(PyList_GetItem(records, i)) != record_type) {
+            PyErr_SetString(PyExc_TypeError, "a record of another class");
+            return NULL;
+        }
+    PyObject *keys = column_of(records, count, 1);
+    PyObject *values = keys == NULL ? NULL : column_of(records, count, 0);
+    PyObject *both = values == NULL ? NULL : PyTuple_Pack(2, keys, values);
+    Py_XDECREF(keys);
+    Py_XDECREF(values);
+    return both;
 }
 
 /* ---- Queue ---- */
@@ -886,6 +955,9 @@ static PyObject *looks_right(PyObject *module, PyObject *args) {
 
 static PyMethodDef module_methods[] = {
     {"bind", bind, METH_O, "bind(addresses): take the addresses of FUNCTIONS, in their order."},
+    {"columns", columns, METH_O,
+     "columns(records): return the columns of keys and of values of this module's records, each as (bitmap of those that "
+     "are there, None if all are; number of the others; offsets; bytes)."},
     {"looks_right", looks_right, METH_VARARGS,
      "looks_right(client, at, type, name, timeout_ms): whether a client's handle lies at an offset of its object, is "
      "of a type, and has a name that begins so. A child process looks."},

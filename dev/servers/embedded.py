@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from airflow_kstreams.first_steps.broker.kafka_jars import working_java
+from airflow_kstreams.first_steps.broker.kafka_jars import VERSION, working_java
 from airflow_kstreams.first_steps.broker.local_broker import (
     HOST,
     BrokerError,
@@ -149,11 +149,12 @@ def free_port(ports: int = Broker.PORTS) -> int:
 
 
 def kafka_libraries() -> Path:
-    """Return the folder of the jars of Kafka's broker and tools.
+    """Return the folder of the jars of Kafka's broker and tools: the pinned version's, unless the environment
+    names another; ``dev/matrix`` leaves older ones behind.
 
     :raises BrokerError: ``dev/setup`` has not fetched them.
     """
-    return _libraries("KSTREAMS_DEV_KAFKA_LIBS", "libs")
+    return _libraries("KSTREAMS_DEV_KAFKA_LIBS", f"libs-{VERSION}")
 
 
 def kafka_streams_libraries() -> Path:
@@ -161,7 +162,7 @@ def kafka_streams_libraries() -> Path:
 
     :raises BrokerError: ``dev/setup`` has not fetched them.
     """
-    return _libraries("KSTREAMS_DEV_STREAMS_LIBS", "streams")
+    return _libraries("KSTREAMS_DEV_STREAMS_LIBS", "streams-*")
 
 
 def rocksdb_libraries() -> Path:
@@ -169,7 +170,7 @@ def rocksdb_libraries() -> Path:
 
     :raises BrokerError: ``dev/setup --rocksdb`` has not fetched it.
     """
-    return _libraries("KSTREAMS_DEV_ROCKSDB_LIBS", "rocksdb", setup="dev/setup --rocksdb")
+    return _libraries("KSTREAMS_DEV_ROCKSDB_LIBS", "rocksdb-*", setup="dev/setup --rocksdb")
 
 
 def parallel_consumer_libraries() -> Path:
@@ -178,7 +179,7 @@ def parallel_consumer_libraries() -> Path:
     :raises BrokerError: ``dev/setup --parallel-consumer`` has not fetched them.
     """
     return _libraries(
-        "KSTREAMS_DEV_PARALLEL_CONSUMER_LIBS", "parallel-consumer", setup="dev/setup --parallel-consumer"
+        "KSTREAMS_DEV_PARALLEL_CONSUMER_LIBS", "parallel-consumer-*", setup="dev/setup --parallel-consumer"
     )
 
 
@@ -193,9 +194,9 @@ def knows_one_time_limit() -> bool:
     return tuple(map(int, numbers)) < (3, 6)
 
 
-def _libraries(variable: str, prefix: str, setup: str = "dev/setup") -> Path:
+def _libraries(variable: str, pattern: str, setup: str = "dev/setup") -> Path:
     named = os.environ.get(variable)
-    found = sorted((Path(__file__).parents[2] / ".kafka").glob(f"{prefix}-*"))
+    found = sorted((Path(__file__).parents[2] / ".kafka").glob(pattern))
     folder = Path(named) if named else next(iter(found), None)
     if folder is None or not folder.is_dir():
         raise BrokerError(f"Kafka's jars are not here: run {setup}")

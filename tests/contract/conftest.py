@@ -28,11 +28,13 @@ from airflow_kstreams.streams.ports import (
     WriterPort,
 )
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
-from tests.support.kafka.crossing import WAYS, crossing
+from tests.support.kafka.crossing import COLUMNS, WAYS, crossing
 
 CLUSTERS = ("memory", "memory varied", "broker")
 #: The same, and the broker with the ways by which records do not cross unless asked for.
 CLUSTERS_AND_WAYS = (*CLUSTERS, *(f"broker, {way}" for way in WAYS[1:]))
+#: The same as the first three, and the broker with writers as tasks have them under exactly once.
+CLUSTERS_AND_BULK = (*CLUSTERS, *(["broker, in bulk"] if COLUMNS in WAYS else []))
 _SECONDS = 30.0
 #: Transaction markers are dated by the clock.
 _EPOCH_MS = 1_700_000_000_000
@@ -41,11 +43,15 @@ _numbers = itertools.count()
 
 @dataclass(kw_only=True)
 class Contract:
-    """A cluster, and clients that are closed after the test."""
+    """A cluster, and clients that are closed after the test.
+
+    :param in_bulk: whether transactional writers may send records without delivery reports.
+    """
 
     cluster: ClusterPort
     clock: Clock
     bootstrap: str = ""
+    in_bulk: bool = False
     group: str = field(default_factory=lambda: f"group-{next(_numbers)}-{uuid.uuid4().hex[:4]}")
     opened: list[Any] = field(default_factory=list)
 
@@ -68,6 +74,8 @@ class Contract:
     def writer(self, transactional_id: str | None = "", **more: Any) -> WriterPort:
         """A writer that has claimed its transactional id, the group's name unless given."""
         name = self.group if transactional_id == "" else transactional_id
+        if self.in_bulk and name is not None:
+            more.setdefault("bulk", True)
         writer = self.cluster.writer(transactional_id=name, **more)
         self.opened.append(writer)
         writer.init_transactions()
@@ -165,15 +173,16 @@ def contract(request: pytest.FixtureRequest) -> Iterator[Contract]:
 def made_contract(request: pytest.FixtureRequest) -> Iterator[Contract]:
     """The fixture, for suites with parameters of their own."""
     name, _, way = request.param.partition(", ")
-    with crossing(way) if way else nullcontext():
-        yield from _made_contract(request, name)
+    in_bulk = way == "in bulk"
+    with crossing(COLUMNS if in_bulk else way) if way else nullcontext():
+        yield from _made_contract(request, name, in_bulk=in_bulk)
 
 
-def _made_contract(request: pytest.FixtureRequest, name: str) -> Iterator[Contract]:
+def _made_contract(request: pytest.FixtureRequest, name: str, *, in_bulk: bool) -> Iterator[Contract]:
     if name == "broker":
         bootstrap = request.getfixturevalue("awake")
         cluster: ClusterPort = KafkaCluster({"bootstrap.servers": bootstrap})
-        made = Contract(cluster=cluster, clock=SystemClock(), bootstrap=bootstrap)
+        made = Contract(cluster=cluster, clock=SystemClock(), bootstrap=bootstrap, in_bulk=in_bulk)
     else:
         random = Random(request.node.name) if "varied" in name else None
         memory = InMemoryKafka(clock=ManualClock(now_ms=_EPOCH_MS), random=random)

@@ -5,12 +5,14 @@ The yardstick is the loop that every other task has, over closures alone.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +33,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.codegen import loop_code
 from airflow_kstreams.streams.errors import RecordError, StoreSerdeError
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.kstream.operators import map_batches
+from airflow_kstreams.streams.ports import Record, TimedRecords, TopicPartition
 from airflow_kstreams.streams.runtime import processor_topology
 from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
@@ -39,6 +42,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.examples import examples
+from tests.support.topology.bytes_columns import bytes_columns
 from tests.support.topology.record_by_record import record_by_record
 from tests.support.topology.records import FakeRecord
 
@@ -260,7 +264,7 @@ def closures_alone() -> Iterator[None]:
 
 def outcome(
     built: Topology,
-    logs: Mapping[TopicPartition, Sequence[FakeRecord]],
+    logs: Mapping[TopicPartition, Sequence[Record]],
     chunk: int,
     handlers: Mapping[str, str],
     steps: Sequence[str],
@@ -424,6 +428,88 @@ def test_outcome_is_the_same_when_what_goes_by_stream_time_is_in_a_loop(
     with closures_alone():
         called = outcome(timed_topology(chain, kind, cached), logs, chunk, handlers, ["flush, drain"])
     assert fused == called
+
+
+def only_fakes(records: Sequence[Record]) -> Any:
+    """Make columns as the library does, which knows no record of another class."""
+    if {*map(type, records)} != {FakeRecord}:
+        raise TypeError("a record of another class")
+    return bytes_columns(records)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(
+    chain=steps,
+    serdes_=st.tuples(*[st.sampled_from([serdes.bytes(), serdes.string()])] * 2),
+    batch_size=st.integers(1, 9),
+    returns=st.sampled_from([["value"], ["key", "value"], ["value", "timestamp_ms"], []]),
+    typed=st.booleans(),
+    good=records,
+    worse=st.one_of(st.none(), st.tuples(bad, numbers)),
+    undated=st.booleans(),
+    few=st.integers(1, 4),
+    chunk=st.integers(1, 8),
+    handlers=st.builds(policies, POLICIES, POLICIES),
+    commits=st.lists(st.sampled_from(["flush, drain", ""]), min_size=1, max_size=4),
+)
+@example(
+    chain=[],
+    serdes_=(serdes.string(), serdes.bytes()),
+    batch_size=5,
+    returns=["value"],
+    typed=False,
+    good=[((b"x", b"%d" % n), n, None) for n in range(11)],
+    worse=((b"\xff", b"1"), 3),  # records come one by one within a batch, and at once again
+    undated=False,
+    few=2,
+    chunk=2,
+    handlers=policies("skip", "fail"),
+    commits=[""],
+)
+def test_outcome_is_the_same_when_batches_are_columns_of_fetches(
+    chain: Any,
+    serdes_: tuple[Serde, Serde],
+    batch_size: int,
+    returns: list[str],
+    typed: bool,
+    good: Any,
+    worse: Any,
+    undated: bool,
+    few: int,
+    chunk: int,
+    handlers: Mapping[str, str],
+    commits: Sequence[str],
+) -> None:
+    seen: list[list[Any]] = [[], []]
+
+    def built(which: int) -> Topology:
+        def look(batch: pa.RecordBatch) -> pa.RecordBatch:
+            batch.validate(full=True)
+            seen[which].append((batch.schema, batch.to_pylist()))
+            return batch.select(returns) if returns else batch.slice(1)
+
+        kinds = [pa.string() if serde == serdes.string() else pa.binary() for serde in serdes_]
+        schema = pa.schema([*zip(("key", "value"), kinds, strict=True), ("timestamp_ms", pa.int64())])
+        builder = KStreamBuilder()
+        stream = builder.stream("a", key_serde=serdes_[0], value_serde=serdes_[1])
+        shaped = stream.map_batches(look, batch_size=batch_size, schema=schema if typed else None)
+        shaped.send_to("raw", key_serde=serdes_[0], value_serde=serdes_[1])
+        shaped = shaped.map(lambda k, v: (str(k), str(v)))
+        for step, n in chain:
+            shaped = STEPS[step](shaped, n)
+        shaped.send_to("out", **written())
+        return builder.build()
+
+    log = log_of("a", good, worse)
+    if undated and log:
+        log[-1] = dataclasses.replace(log[-1], timestamp_ms=-1)
+    timed = TimedRecords(log, [record.timestamp_ms for record in log], only_fakes)
+    with patch.object(map_batches, "_FEW", few):
+        in_columns = outcome(built(0), {A: timed}, chunk, handlers, commits)
+    with closures_alone():
+        called = outcome(built(1), {A: log}, chunk, handlers, commits)
+    assert in_columns == called
+    assert seen[0] == seen[1]
 
 
 class Asking(Processor):

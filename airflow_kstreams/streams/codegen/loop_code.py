@@ -26,13 +26,14 @@ from airflow_kstreams.streams.graph.services import (
     Encoding,
     Forward,
     LoopCode,
+    Taking,
     WriteAnswer,
     WriteCode,
 )
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.user_traceback import GENERATED_FILE, NodeOfLine, failing_node
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.serdes import gives_back
+from airflow_kstreams.streams.serde.serdes import gives_back, takes_bytes
 
 #: Python's compiler takes 20 loops in each other.
 _DEEPEST = 12
@@ -53,12 +54,14 @@ class NodeCode(NamedTuple):
     :param children: child name -> its closure, in the order in which they get a record.
     :param write: function that writes the node's lines.
     :param handle: function that takes the node's errors; None if they end the task.
+    :param taking: function that returns what takes many records at once; None if nothing does.
     """
 
     node: str
     children: Mapping[str, Forward]
     write: WriteCode
     handle: Handle | None = None
+    taking: Taking | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +284,10 @@ class TaskLoopCode:
         if of is not None and gives_back(of, serde):
             return known
         function = self.name(serialize or serde.serialize, "serialize")
+        if serialize is None and takes_bytes(serde):
+            # Most results are bytes: a look at their type costs less than the call that refuses others.
+            is_written = f"type({variable}) is bytes or {variable} is None"
+            return f"{variable} if {is_written} else {function}({variable})"
         return f"None if {variable} is None else {function}({variable})"
 
     def forward(self, key: str, value: str, to: str | None = None) -> None:

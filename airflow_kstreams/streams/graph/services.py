@@ -12,14 +12,14 @@ code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
 from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.store_specs import GlobalEntries
-from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.ports import ColumnsOf, Headers, Record
 from airflow_kstreams.streams.serde.base import Serde, Side
 
 #: The parts of the record context that a node may change for the nodes below it.
@@ -161,6 +161,13 @@ WriteCode = Callable[[LoopCode, str, str], None]
 #: hold key and value, and the expression of the answer, which the lines evaluate once.
 WriteAnswer = Callable[[LoopCode, str, str, str], None]
 
+
+#: Takes consumed records with their timestamps in place of a node's lines, given the function that makes
+#: their columns, and returns True. It returns False if the lines have to take them; it has taken none then.
+TakeRecords = Callable[[Sequence[Record], Sequence[int], ColumnsOf], bool]
+#: Returns what takes records at once, given whether their keys and values are text rather than bytes; None if
+#: such records must come one after the other.
+Taking = Callable[[bool, bool], TakeRecords | None]
 
 #: Hands a key and a value to the children of a node (a leaf has none).
 Forward = Callable[[Any, Any], None]
@@ -348,7 +355,14 @@ class NodeContext(Protocol):
         """
         ...
 
-    def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
+    def written(
+        self,
+        write: WriteCode,
+        forward: Forward,
+        children: Mapping[str, Forward],
+        *,
+        taking: Taking | None = None,
+    ) -> Forward:
         """Make the closure of a node that is written as lines, which a loop may then hold too; while
         binding.
 
@@ -356,6 +370,8 @@ class NodeContext(Protocol):
         :param forward: the function that ``bind`` was given: it takes the results of the lines for all
             children.
         :param children: the children that ``bind`` was given.
+        :param taking: function that returns what takes many records at once in place of the lines; None for
+            a node that takes one after the other.
         :return: the closure. Do not wrap it in a function: the engine would not find its lines.
         """
         ...

@@ -26,6 +26,7 @@ from airflow_kstreams.streams.graph.services import (
     LoopCode,
     StreamTimer,
     TableView,
+    Taking,
     WallClock,
     WriteAnswer,
     WriteCode,
@@ -153,9 +154,17 @@ class BoundNodeContext:
         """Return the task's wall clock."""
         return self._owner.wall_clock_of(self.node)
 
-    def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
+    def written(
+        self,
+        write: WriteCode,
+        forward: Forward,
+        children: Mapping[str, Forward],
+        *,
+        taking: Taking | None = None,
+    ) -> Forward:
         """Make the closure of a node that is written as lines."""
-        return closure_of(self._owner.inlining, NodeCode(self.node, children, write), forward)
+        code = NodeCode(self.node, children, write, taking=taking)
+        return closure_of(self._owner.inlining, code, forward)
 
     def answered(
         self, write: WriteAnswer, forward: Forward, children: Mapping[str, Forward]

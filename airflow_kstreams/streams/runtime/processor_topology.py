@@ -24,10 +24,10 @@ from airflow_kstreams.streams.graph.components import (
     table_changes,
 )
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, bound_operator, bound_to
-from airflow_kstreams.streams.graph.services import Forward, TableView, ignore_updates
+from airflow_kstreams.streams.graph.services import Forward, TableView, TakeRecords, ignore_updates
 from airflow_kstreams.streams.graph.stages import on_threads, stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import ColumnsOf, Record, TopicPartition
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.records.dead_letter_format import (
     DeadLetters,
@@ -62,6 +62,7 @@ from airflow_kstreams.streams.runtime.sources_and_sinks import (
 )
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, fan_out, topics_above
 from airflow_kstreams.streams.runtime.window_closings import WindowClosings
+from airflow_kstreams.streams.serde.serdes import plain_form
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.sending import send_target
@@ -181,6 +182,8 @@ class ProcessorTopology:
         )
         #: The state that the task's loops share.
         self.inlining = Inlining(self.record_context, self.counters)
+        #: Makes columns of the records that come; None if nothing does.
+        self.columns_of: ColumnsOf | None = None
         #: Real name of a topic -> (source node with the topic's serdes, its children).
         self._sources: dict[str, Source] = {}
         #: Names of the sources with one child.
@@ -496,7 +499,7 @@ class ProcessorTopology:
     def _loop(self, topic: str, source: Source) -> RunBatch:
         """Make a source's loop, after every node is bound, so that the needs of all nodes are known."""
         clock, node = self.clocks[0], source[0]
-        return source_loop(
+        run_batch = source_loop(
             source,
             self.errors,
             self.inlining,
@@ -504,6 +507,34 @@ class ProcessorTopology:
             requests=self if self.asks_for_commits else None,
             count_undated=None if node.timestamps is None else self.counters.counting(node.name, "undated"),
         )
+        take = self._taking(source)
+        if take is None:
+            return run_batch
+        context = self.record_context
+
+        def run_in_columns(
+            records: Sequence[Record], timestamps_ms: Sequence[int], stream_times_ms: Sequence[int]
+        ) -> int:
+            if self.columns_of is None or not take(records, timestamps_ms, self.columns_of):
+                return run_batch(records, timestamps_ms, stream_times_ms)
+            context.record, context.timestamp_ms = records[-1], timestamps_ms[-1]
+            return len(records)
+
+        return run_in_columns
+
+    def _taking(self, source: Source) -> TakeRecords | None:
+        """Return what takes the records of a source at once, in place of its loop: where all records are
+        those of one topic, and one node below takes all of them and nothing else, as bytes or as text.
+        """
+        node, children = source
+        if len(self._sources) > 1 or len(children) > 1 or self._looks_at_each_record:
+            return None
+        (child,) = children.values() or (ignore_updates,)
+        code = self.inlining.codes.get(child)
+        key_form, value_form = plain_form(node.key_serde), plain_form(node.value_serde)
+        if code is None or code.taking is None or key_form is None or value_form is None:
+            return None
+        return code.taking(key_form == "text", value_form == "text")
 
 
 def _ending(callback: Callable[[], None], node: str) -> Callable[[], None]:

@@ -53,7 +53,7 @@ from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.errors import TaskStateError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
-from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.ports import Record, TimedRecords, TopicPartition
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
@@ -254,6 +254,8 @@ class StreamTask:
         :raises TopologyError: a key of a topic that has grown lies in a partition in which its growth does
             not put it.
         """
+        if isinstance(records, TimedRecords):
+            self._bound.columns_of = records.columns_of
         if self._key_check is not None:
             records = self._key_check.look_at(partition, records, self.group.read_to(partition))
         self.group.add(partition, records)

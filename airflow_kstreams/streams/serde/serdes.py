@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import struct
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
@@ -258,3 +258,17 @@ def gives_back(read: Serde, written: Serde) -> bool:
         serialize == written.serialize and deserialize == read.deserialize
         for serialize, deserialize in _GIVE_BACK
     )
+
+
+def takes_bytes(serde: Serde) -> bool:
+    """Return True if a serde is known to write bytes as they are, and to refuse everything else."""
+    return serde.serialize is _checked_bytes
+
+
+def plain_form(serde: Serde) -> Literal["bytes", "text"] | None:
+    """Return the form of a serde's objects if it is known to hand bytes through, or to read them as UTF-8;
+    None of any other.
+    """
+    if gives_back(serde, bytes()):
+        return "bytes"
+    return "text" if gives_back(serde, string()) else None

@@ -13,15 +13,32 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import Isolation, ReaderPort, Record, TimedRecords, TopicPartition
+from airflow_kstreams.streams.ports import (
+    ColumnsOf,
+    Isolation,
+    ReaderPort,
+    Record,
+    TimedRecords,
+    TopicPartition,
+)
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
+from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.kafka.crossing import COLUMNS, ONE_BY_ONE, WAYS, crossing
+from tests.support.topology.bytes_columns import bytes_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+pytestmark = pytest.mark.promise("records-cross-alike")
 
 SECONDS = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -69,6 +86,8 @@ def read_all(
         for tp, records in fetched.records.items():
             if isinstance(records, TimedRecords):
                 assert records.timestamps_ms == [record.timestamp()[1] for record in records]
+                assert records.columns_of is not None
+                assert records.columns_of([*records]) == bytes_columns(records)
             found[tp] += map(seen, records)
         ends |= fetched.ends
     return found, ends
@@ -154,12 +173,80 @@ def test_every_way_reads_the_same_when_messages_are_drawn(
 
 
 def counted(kafka: str, topic: str, count: int, partitions: int) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, "enable.idempotence": True})
     for number in range(count):
         producer.produce(topic, b"%d" % (number // partitions), b"k", number % partitions)
         producer.poll(0)
     producer.flush(SECONDS)
     producer.close()
+
+
+def batched(reader: ReaderPort, tp: TopicPartition, stop: int) -> tuple[list[Any], list[Any], int]:
+    """Return the batches that a task's node gets of a partition, the results, and the number of calls that
+    made columns of records.
+    """
+    batches: list[Any] = []
+    sent: list[Any] = []
+    calls = 0
+
+    def look(batch: pa.RecordBatch) -> pa.RecordBatch:
+        batches.append((batch.schema, batch.to_pylist()))
+        return batch.slice(1)
+
+    builder = KStreamBuilder(default_key_serde=serdes.bytes(), default_value_serde=serdes.string())
+    built = builder.stream(tp.topic).map_batches(look, batch_size=700, changes_key=False)
+    built.send_to("out", value_serde=serdes.string())
+    task = StreamTask(
+        builder.build(),
+        task_id=TaskId(subtopology=0, group=0),
+        bounds={tp: (0, stop)},
+        produce=lambda *result: sent.append(result),
+        settings=ApplicationSettings.parse("app", {}),
+        progress=TaskProgress(),
+    )
+    task.restored()
+    task.open()
+    reader.assign({tp: 0})
+    while not task.execution.complete:
+        fetched = reader.poll(max_records=500, timeout_seconds=SECONDS)
+        for records in fetched.records.values():
+            if isinstance(records, TimedRecords) and records.columns_of is not None:
+                columns_of = records.columns_of
+
+                def counting(asked: Sequence[Record], columns_of: ColumnsOf = columns_of) -> Any:
+                    nonlocal calls
+                    calls += 1
+                    return columns_of(asked)
+
+                records.columns_of = counting
+            task.add(tp, records)
+        if tp in fetched.ends:
+            task.group.reached(tp, fetched.ends[tp])
+        while task.process(500):
+            """All that is there."""
+    task.flush()
+    return batches, sent, calls
+
+
+def test_batches_are_the_same_when_they_are_made_of_fetches(
+    kafka: str, application_id: str, topic_name: Callable[..., str], create_topic: Callable[..., str]
+) -> None:
+    topic, count = create_topic(topic_name("batches"), 1), 3_000
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, "enable.idempotence": True})
+    for number in range(count):
+        key = None if number % 7 == 0 else b"\xff%d" % (number % 50)
+        value = None if number % 11 == 0 else "ä" * (number % 5)
+        producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + number)
+        producer.poll(0)
+    producer.flush(SECONDS)
+    producer.close()
+    results = {}
+    for way in WAYS:
+        with reading(kafka, application_id, way) as reader:
+            *results[way], calls = batched(reader, TopicPartition(topic, 0), count)
+        assert (calls > 0) == (way == COLUMNS)
+    assert all(result == results[ONE_BY_ONE] for result in results.values())
+    assert len(results[ONE_BY_ONE][1]) == count - 5  # a row of each batch vanishes
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -312,13 +399,56 @@ print(peaks[1] / peaks[0])
 """
 
 
-def memory_grown(kafka: str, topic: str, *, records: int, rounds: tuple[int, int]) -> float:
+def memory_grown(
+    kafka: str, topic: str, *, records: int, rounds: tuple[int, int], program: str = _READ
+) -> float:
     """Return by how much the largest memory of a process grows as it reads a topic again and again."""
     arguments = [kafka, topic, str(records), *map(str, rounds)]
     done = subprocess.run(
-        [sys.executable, "-c", _READ, *arguments], check=True, capture_output=True, text=True, timeout=900
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=900
     )
+    assert done.returncode == 0, done.stderr
     return float(done.stdout)
+
+
+#: In each round a reader takes a batch, in the middle of which Python has no memory for one object.
+_FAIL = """
+import resource, sys
+from random import Random
+import _testcapi
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.ports import TopicPartition
+bootstrap, topic, records, first, more = sys.argv[1:]
+tp, peaks, random, failed = TopicPartition(topic, 0), [], Random(1), 0
+cluster = KafkaCluster({"bootstrap.servers": bootstrap})
+for rounds in (int(first), int(more)):
+    for _ in range(rounds):
+        reader = cluster.reader(group_id="failed")
+        reader.assign({tp: 0})
+        allocation = random.randrange(200, 2 * int(records))
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            while True:
+                reader.poll(max_records=int(records), timeout_seconds=60)
+        except (MemoryError, KafkaClientError) as error:
+            failed += "MemoryError" in repr(error)
+        finally:
+            _testcapi.remove_mem_hooks()
+        reader.close()
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+assert failed == int(first) + int(more), failed
+print(peaks[1] / peaks[0])
+"""
+
+
+@pytest.mark.prove
+def test_memory_does_not_grow_under_1000_failed_batches(
+    kafka: str, application_id: str, topic_name: Callable[..., str], create_topic: Callable[..., str]
+) -> None:
+    topic = create_topic(topic_name("failed"), 1)
+    counted(kafka, topic, 5_000, 1)
+    assert memory_grown(kafka, topic, records=2_000, rounds=(100, 900), program=_FAIL) < 1.1
 
 
 def test_library_is_there_where_a_compiler_is() -> None:

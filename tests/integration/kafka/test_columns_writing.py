@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -18,6 +20,8 @@ from airflow_kstreams.streams.ports import CommittedOffset, Headers, TopicPartit
 from tests.conftest import Row
 from tests.support.kafka.crossing import COLUMNS, WAYS, crossing
 from tests.support.kafka.in_process import Application
+
+pytestmark = pytest.mark.promise("records-cross-alike")
 
 SECONDS = 60.0
 LARGEST = 1_000_000
@@ -232,3 +236,44 @@ def test_task_names_the_record_that_the_broker_refuses(
     slice_ = application.begin("r")
     with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE"):
         application.tasks(slice_)
+
+
+#: In each round the broker refuses a batch; the writer after it sends one by one, and commits.
+_REFUSED = """
+import resource, sys
+from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams.errors import TransactionAbortedError
+bootstrap, topic, first, more = sys.argv[1:]
+cluster, peaks, refused = KafkaCluster({"bootstrap.servers": bootstrap}), [], 0
+for rounds in (int(first), int(more)):
+    for _ in range(rounds):
+        for values in ([b"v" * 1_000] * 500 + [bytes(range(256)) * 100], [b"small"]):
+            writer = cluster.writer(transactional_id="refused", bulk=True)
+            writer.init_transactions()
+            writer.begin()
+            try:
+                for value in values:
+                    writer.produce(topic, value, b"k", 0, 1, [("h", b"1")])
+                writer.commit()
+            except TransactionAbortedError:
+                refused += 1
+            writer.close()
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+assert refused == int(first) + int(more), refused
+print(peaks[1] / peaks[0])
+"""
+
+
+@pytest.mark.prove
+def test_memory_does_not_grow_under_1000_refused_batches(
+    kafka: str, topic_name: Name, create_topic: Create
+) -> None:
+    topic = create_topic(topic_name("refused"), 1, max_message_bytes="2000", compression_type="uncompressed")
+    done = subprocess.run(
+        [sys.executable, "-c", _REFUSED, kafka, topic, "100", "900"],
+        capture_output=True,
+        text=True,
+        timeout=1_700,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1.1

@@ -21,6 +21,7 @@ from airflow_kstreams.streams.graph.services import (
     ProcessorServices,
     StreamTimer,
     TableView,
+    Taking,
     WriteCode,
 )
 from airflow_kstreams.streams.ports import Headers
@@ -100,7 +101,14 @@ class NodeServices:
     def guarded(self, run: Forward) -> Forward:
         return run
 
-    def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
+    def written(
+        self,
+        write: WriteCode,
+        forward: Forward,
+        children: Mapping[str, Forward],
+        *,
+        taking: Taking | None = None,
+    ) -> Forward:
         return closure_of(
             Inlining(self.owner.context, self.owner.counters), NodeCode(self.node, children, write), forward
         )

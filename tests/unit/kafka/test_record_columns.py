@@ -18,6 +18,8 @@ from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import TimedRecords
 from airflow_kstreams.streams.records.timestamp_reading import RecordTimestamps
 
+pytestmark = pytest.mark.promise("records-cross-alike")
+
 FUNCTIONS = ("rd_kafka_type", "rd_kafka_name")
 
 
@@ -27,7 +29,7 @@ class FakeLibrary(ModuleType):
     :ivar answers: what the child process finds.
     """
 
-    INTERFACE = 1
+    INTERFACE = 2
     FUNCTIONS: tuple[str, ...] = FUNCTIONS
 
     def __init__(self) -> None:
@@ -42,6 +44,9 @@ class FakeLibrary(ModuleType):
     def looks_right(self, *asked: Any) -> bool:
         self.looks.append(asked)
         return self.answers
+
+    def columns(self, records: object) -> None:
+        """Make columns; the fences do not ask for any."""
 
     def Queue(self, consumer: object) -> object:
         return SimpleNamespace(consumer=consumer, close=lambda: None)
@@ -94,7 +99,7 @@ def test_one_client_of_a_kind_is_looked_at(library: FakeLibrary) -> None:
             "airflow-kstreams-columns is not installed",
         ),
         (
-            lambda patch: patch.setattr(FakeLibrary, "INTERFACE", 2),
+            lambda patch: patch.setattr(FakeLibrary, "INTERFACE", 3),
             "airflow-kstreams-columns is of another version than airflow-kstreams",
         ),
         (

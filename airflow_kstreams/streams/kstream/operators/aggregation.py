@@ -28,7 +28,7 @@ from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.fold_code import AggregateCode, Folding, write_fold
-from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter, taken_in
+from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter, flat_copy, taken_in
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.records.kept_values import standing
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
@@ -279,7 +279,7 @@ class KeyFold:
             made = code.variable("made")
             return f"({made} if ({made} := {written}) is not None else {code.name(nothing, 'nothing')}())"
 
-        folding = Folding(aggregate, nothing, kept, value_copied, store.deletes)
+        folding = Folding(aggregate, nothing, kept, flat_copy(store), value_copied, store.deletes)
 
         def write(code: LoopCode, key: str, value: str) -> None:
             with code.block(f"if {key} is None or {value} is None"):

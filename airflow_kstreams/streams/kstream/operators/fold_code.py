@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.graph.services import LoopCode
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter, write_copy
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
-from airflow_kstreams.streams.state.stores.value_copies import IMMUTABLE
+from airflow_kstreams.streams.state.stores.value_copies import IMMUTABLE, FlatCopy
 
 #: Gives the expression for an aggregate, from the code, the variables of key and value, and the expression
 #: for the aggregate so far ("" if there is none).
@@ -28,6 +28,7 @@ class Folding(NamedTuple):
     :param nothing: function to call where there was no aggregate and the function returned none.
     :param copied: function that copies an aggregate that is another object than the one so far: the user's
         function may hold it. None if aggregates never change.
+    :param flat: the flat copy that is enough for most aggregates; None if there is none.
     :param value_copied: function that copies a record's value for an aggregate that may take it in; None if
         no other node holds the value, or no aggregate takes it in.
     :param deletes: function that returns True for an aggregate that the store's serde writes as None; None if
@@ -37,6 +38,7 @@ class Folding(NamedTuple):
     aggregate: AggregateCode
     nothing: Callable[[], None]
     copied: Callable[[Any], Any] | None
+    flat: FlatCopy | None
     value_copied: Callable[[Any], Any] | None
     deletes: Callable[[Any], bool] | None
 
@@ -63,10 +65,10 @@ class Folding(NamedTuple):
         if self.copied is None:
             return result
         if not so_far:
-            write_copy(code, self.copied, result)
+            write_copy(code, self.copied, result, self.flat)
             return result
         with code.block(f"if {result} is not {so_far}"):
-            write_copy(code, self.copied, result)
+            write_copy(code, self.copied, result, self.flat)
         return result
 
 

@@ -11,6 +11,9 @@ Crash argument: a crash loses the kept records together with the uncommitted off
 them. The attempt that resumes reads them again from a commit point, where no record was kept, and makes the
 same batches.
 
+Directly below a source of bytes or text, records that come by columns are taken many at once, as columns that
+never were Python objects (docs/internals/columns.md); batches are the same.
+
 An error of the function belongs to a batch, not to a record. It is raised as ``RecordError``, which no error
 policy skips: to skip would lose a whole batch and count one record.
 """
@@ -25,11 +28,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
-from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
+from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext, TakeRecords
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
 from airflow_kstreams.streams.hints.hidden_values import UnfitTypeError, shown_text
 from airflow_kstreams.streams.kstream.operators.arrow_columns import ArrowColumns
-from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.ports import BytesColumn, ColumnsOf, Record
 from airflow_kstreams.streams.records.dead_letter_format import text_of
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 
@@ -43,6 +46,8 @@ BatchFunction = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 #: The columns of a batch.
 COLUMNS = ("key", "value", "timestamp_ms")
+#: Records that lie in a row, below which they are not taken at once: to begin a column costs time, too.
+_FEW = 64
 #: Its further columns where they are asked for: the place of each record in the log.
 PLACE_COLUMNS = ("topic", "partition", "offset")
 
@@ -79,7 +84,7 @@ class MapBatches:
         """
         batch = OpenBatch(self, context, children)
         context.on_flush(batch.emit)
-        return context.written(batch.write, forward, children)
+        return context.written(batch.write, forward, children, taking=batch.taking)
 
 
 class UnfitRowsError(ValueError):
@@ -110,6 +115,10 @@ class OpenBatch:
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.timestamps_ms: list[int] = []
+        #: Columns of records that were taken at once, in place of the lists: parts of keys, values and
+        #: timestamps, and the number of their rows. The lists are empty meanwhile.
+        self._parts: list[tuple[pa.Array, ...]] = []
+        self._in_parts = 0
         #: The consumed record of each, None without one; empty unless their places are asked for.
         self.records: list[Record | None] = []
         #: Types of columns that are the same in every batch.
@@ -138,30 +147,105 @@ class OpenBatch:
         with code.block(f"if len({keys}) >= {self._operator.batch_size}"):
             code.call_apart(f"{code.name(self.emit, 'emit')}()")
 
+    def taking(self, key_is_text: bool, value_is_text: bool) -> TakeRecords | None:
+        """Return the function that takes records at once, as columns that never were Python objects; None if
+        the batch needs more of them, or other types.
+        """
+        types = [
+            self._pa.string() if is_text else self._pa.binary() for is_text in (key_is_text, value_is_text)
+        ]
+        schema = self._operator.schema
+        fits = schema is None or all(
+            schema.field(name).type.equals(kind) for name, kind in zip(COLUMNS, types, strict=False)
+        )
+        if self._operator.with_offsets or not fits:
+            return None
+
+        def take(records: Sequence[Record], timestamps_ms: Sequence[int], columns_of: ColumnsOf) -> bool:
+            if self.keys or len(records) < _FEW:
+                return self._leave_to_lines()
+            try:
+                part = [
+                    self._bytes_column(kind, column)
+                    for kind, column in zip(types, columns_of(records), strict=True)
+                ]
+            except (self._pa.ArrowInvalid, OverflowError, TypeError):
+                # Others, or one that is no text: it fails in its turn, when its line decodes it.
+                return self._leave_to_lines()
+            part.append(self._columns.column(timestamps_ms, self._pa.int64()))
+            self._take_part(records, part)
+            return True
+
+        return take
+
+    def _bytes_column(self, kind: pa.DataType, column: BytesColumn) -> pa.Array:
+        bitmap, nulls, *others = column
+        buffers = [None if each is None else self._pa.py_buffer(each) for each in (bitmap, *others)]
+        made = self._pa.Array.from_buffers(kind, len(others[0]) // 4 - 1, buffers, nulls)
+        if kind.equals(self._pa.string()):
+            made.validate(full=True)
+        return made
+
+    def _take_part(self, records: Sequence[Record], part: Sequence[pa.Array]) -> None:
+        """Take columns in, and end each batch that becomes full."""
+        batch_size, start = self._operator.batch_size, 0
+        while start < len(records):
+            if not self._in_parts:
+                self.first = records[start]
+            rows = min(batch_size - self._in_parts, len(records) - start)
+            self._parts.append(tuple(column.slice(start, rows) for column in part))
+            self._in_parts += rows
+            start += rows
+            if self._in_parts == batch_size:
+                self.emit()
+
+    def _leave_to_lines(self) -> bool:
+        """Make lists of what was taken at once, for the lines to go on; return False."""
+        for keys, values, timestamps_ms in self._parts:
+            self.keys += keys.to_pylist()
+            self.values += values.to_pylist()
+            self.timestamps_ms += timestamps_ms.to_pylist()
+        self._parts.clear()
+        self._in_parts = 0
+        return False
+
+    def _end(self) -> Sequence[list[Any] | pa.Array]:
+        """Return the columns of the batch, and begin another one."""
+        if self._parts:
+            try:
+                columns = [self._pa.concat_arrays(parts) for parts in zip(*self._parts, strict=True)]
+            except self._pa.ArrowInvalid:  # too many bytes for one column
+                self._leave_to_lines()
+            else:
+                self._parts.clear()
+                self._in_parts = 0
+                return columns
+        lists = (self.keys, self.values, self.timestamps_ms, self.records)
+        keys, values, timestamps_ms, records = map(_ended, lists)
+        return keys, values, timestamps_ms, *_places(records)
+
     def emit(self) -> None:
         """End the batch and forward the function's results; they belong to no record and have no headers.
 
         :raises RecordError: the function failed, or returned no batch of the expected columns.
         """
-        if not self.keys:
+        if not self.keys and not self._parts:
             return
-        keys, values, timestamps_ms, records = (
-            _ended(held) for held in (self.keys, self.values, self.timestamps_ms, self.records)
-        )
+        columns = self._end()
         record_context = self._record_context
         before = (record_context.record, record_context.timestamp_ms, record_context.replaced_headers)
         record_context.record = record_context.replaced_headers = None
         try:
-            results = [*self._results((keys, values, timestamps_ms, *_places(records)))]
+            results = [*self._results(columns)]
         except KStreamsError:
             raise
         except Exception as error:
-            raise self._failure(error, len(keys)) from error
+            raise self._failure(error, len(columns[0])) from error
         self._forward_rows(*results)
         # The record may still have to visit other children of this node's parent.
         record_context.record, record_context.timestamp_ms, record_context.replaced_headers = before
 
-    def _results(self, columns: Sequence[list[Any]]) -> Iterator[list[Any]]:
+    def _results(self, columns: Sequence[list[Any] | pa.Array]) -> Iterator[list[Any]]:
         """Return keys, values and timestamps of the function's results.
 
         :param columns: the columns of the batch, in the order of their names.
@@ -170,13 +254,19 @@ class OpenBatch:
         self._check(returned, rows=len(columns[0]))
         given = returned.schema.names
         for name, kept in zip(COLUMNS, columns, strict=False):
-            yield returned.column(name).to_pylist() if name in given else kept
+            column = returned.column(name) if name in given else kept
+            yield column if isinstance(column, list) else column.to_pylist()
 
-    def _batch(self, columns: Sequence[list[Any]]) -> pa.RecordBatch:
+    def _batch(self, columns: Sequence[list[Any] | pa.Array]) -> pa.RecordBatch:
         schema, names = self._operator.schema, self._operator.columns
         by_name = {}
         for name, objects in zip(names, columns, strict=True):
             wanted = self._types.get(name) if schema is None else schema.field(name).type
+            if not isinstance(objects, list):
+                # As of objects: of nulls alone, no type is known.
+                untyped = wanted is None and objects.null_count == len(objects)
+                by_name[name] = self._pa.nulls(len(objects)) if untyped else objects
+                continue
             try:
                 by_name[name] = self._columns.column(objects, wanted)
             except (self._pa.ArrowException, OverflowError, TypeError) as error:

@@ -60,6 +60,7 @@ from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.value_copies import (
     IMMUTABLE,
+    FlatCopy,
     ValueCopies,
     all_immutable,
     is_unchanged,
@@ -224,7 +225,7 @@ class TableEmitter:
             with code.block("elif old is None"):
                 code.line("continue")
             self._write_deleted(code)
-            write_copy(code, self._handed_on, "value")
+            write_copy(code, self._handed_on, "value", flat_copy(self._store))
             change, absent = code.name(OldAndNew, "Change"), code.name(ABSENT, "absent")
             code.line(f"change = {change}(value, *(old or {absent}))")
             code.place()
@@ -242,7 +243,7 @@ class TableEmitter:
             with code.block(f"elif key_bytes in {code.name(self.born, 'born')}"):
                 code.line("continue")
             self._write_deleted(code)
-            write_copy(code, self._handed_on, "value")
+            write_copy(code, self._handed_on, "value", flat_copy(self._store))
             code.place(for_closures=True)
             code.forward("key", "value")
         emit_dirty: Callable[[int], None] = code.function("emit_dirty")
@@ -336,18 +337,32 @@ def handed_out(store: Any) -> Callable[[Any], Any] | None:
     return None if copies is None else copies.handed_out
 
 
-def write_copy(code: LoopCode, copied: Callable[[Any], Any] | None, variable: str) -> None:
+def flat_copy(store: Any) -> FlatCopy | None:
+    """Return the flat copy that is enough for most values of a store; None if there is none."""
+    copies: ValueCopies | None = store.copies
+    return None if copies is None else copies.flat
+
+
+def write_copy(
+    code: LoopCode, copied: Callable[[Any], Any] | None, variable: str, flat: FlatCopy | None
+) -> None:
     """Write the lines that replace a variable's object by a copy.
 
     :param copied: function that makes the copy; None to write nothing.
     :param variable: name of the variable.
+    :param flat: the flat copy that is enough for most objects, which the lines make themselves.
     """
-    if copied is not None:
-        flat = f"type({variable}) is dict and {code.name(all_immutable, 'all_immutable')}"
-        with code.block(f"if {flat}(map(type, {variable}.values()))"):
+    if copied is None:
+        return
+    if flat is not None:
+        with code.block(f"if type({variable}) is {code.name(flat.cls, 'flat_class')}"):
+            code.line(f"{variable} = {code.name(flat.copied, 'copied_flat')}({variable})")
+    else:
+        plain = f"type({variable}) is dict and {code.name(all_immutable, 'all_immutable')}"
+        with code.block(f"if {plain}(map(type, {variable}.values()))"):
             code.line(f"{variable} = {variable}.copy()")
-        with code.block(f"elif type({variable}) not in {code.name(IMMUTABLE, 'immutable')}"):
-            code.line(f"{variable} = {code.name(copied, 'copied')}({variable})")
+    with code.block(f"elif type({variable}) not in {code.name(IMMUTABLE, 'immutable')}"):
+        code.line(f"{variable} = {code.name(copied, 'copied')}({variable})")
 
 
 def _write_reading(code: LoopCode, store: Any) -> None:

@@ -42,8 +42,8 @@ class KeyedAccess(ABC):
         self.copies = copies_of(spec)
         #: Says whether a value deletes its entry; None if none but None does.
         self.deletes = deletes_of(spec.value_serde)
-        unchanged = ValueCopies(same, same)
-        self._taken_in, self._handed_out = self.copies or unchanged
+        unchanged = ValueCopies(same, same, None)
+        self._taken_in, self._handed_out, _ = self.copies or unchanged
         self.serialize_key = key_serializer(spec)
         self._context = record_context
 

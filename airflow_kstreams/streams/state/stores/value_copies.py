@@ -5,12 +5,13 @@ could change it: neither the giver nor the receiver of an object changes the sto
 object that cannot change, that no other part of the task has, or that goes to sinks only. A fold's function
 is given the aggregate itself and may change it: it is the function's own.
 
-**Kinds of copies.** A store whose serde reads objects of immutable types copies nothing. For a dict or list
-of plain values, and for a struct whose fields are declared so, a flat copy is enough. Every other object goes
-through the serde and back where msgspec makes it, which costs a tenth of a deep copy. An object that goes in
-must come back the same, types included, else it is copied deeply: so the commit checks the object that was
-put, and refuses it with the reason (``store_serdes.py``). An object that goes out need only be equal. A store
-without a changelog need not fit its serde, so its values are copied deeply.
+**Kinds of copies.** A store whose serde reads objects of immutable types copies nothing. For a dict, list or
+set of plain values, and for a struct whose fields are declared so, a flat copy is enough; where the serde's
+type says that the parts are plain, nothing looks at them, since the commit refuses a value with other parts.
+Every other object goes through the serde and back where msgspec makes it, which costs a tenth of a deep copy.
+An object that goes in must come back the same, types included, else it is copied deeply: so the commit checks
+the object that was put, and refuses it with the reason (``store_serdes.py``). An object that goes out need
+only be equal. A store without a changelog need not fit its serde, so its values are copied deeply.
 """
 
 from __future__ import annotations
@@ -175,15 +176,28 @@ def same(value: Any) -> Any:
     return value
 
 
+class FlatCopy(NamedTuple):
+    """The flat copy that is enough for a store's values, by the type that its serde reads.
+
+    :param cls: class of those values.
+    :param copied: function that copies one.
+    """
+
+    cls: type
+    copied: Callable[[Any], Any]
+
+
 class ValueCopies(NamedTuple):
     """Functions that copy a store's value to an equal one that no other part of the task holds.
 
     :param taken_in: function that makes the copy which the store keeps.
     :param handed_out: function that makes the copy which the store gives.
+    :param flat: the copy that both make of most values; None if there is no such copy.
     """
 
     taken_in: Callable[[Any], Any]
     handed_out: Callable[[Any], Any]
+    flat: FlatCopy | None
 
 
 def copies_of(spec: StoreSpec) -> ValueCopies | None:
@@ -199,23 +213,28 @@ def copies_of(spec: StoreSpec) -> ValueCopies | None:
     def equal(value: Any, found: Any, data: bytes) -> bool:
         return (value == found) is True
 
-    return ValueCopies(_copying(spec.value_serde, read, the_same), _copying(spec.value_serde, read, equal))
+    flat = _flat_copy(*read)
+    return ValueCopies(
+        _copying(spec.value_serde, read, flat, the_same), _copying(spec.value_serde, read, flat, equal), flat
+    )
 
 
 def _copying(
     serde: Serde,
     read: tuple[inspect.Type] | tuple[()],
+    flat: FlatCopy | None,
     is_copy: Callable[[Any, Any, bytes], bool],
 ) -> Callable[[Any], Any]:
     """Make a function that copies values.
 
     :param serde: the store's serde of values.
     :param read: the type that msgspec reads, in a tuple; empty for another serde.
+    :param flat: the flat copy that is enough, if there is one.
     :param is_copy: function of a value, the object read back, and the bytes: it returns True if the object is
         a copy of the value.
     """
     serialize, deserialize = serde.serialize, serde.deserialize
-    flat = _flat_struct(*read)
+    flat_class, copied_flat = flat or (None, same)
 
     def through_serde(value: Any) -> Any:
         """Return a value that went through the serde and back; None if that is no copy of it."""
@@ -231,11 +250,11 @@ def _copying(
         kind = type(value)
         if kind in IMMUTABLE:
             return value
+        if kind is flat_class:
+            return copied_flat(value)
         if read:
             if kind is dict and all_immutable(map(type, value.values())):
                 return value.copy()
-            if kind is flat:
-                return value.__copy__()
             if kind is list and all_immutable(map(type, value)):
                 return value.copy()
             found = through_serde(value)
@@ -288,8 +307,19 @@ def _frozen_dataclass(cls: type) -> bool:
     return bool(getattr(cls, _DATACLASS).frozen) if dataclasses.is_dataclass(cls) else False
 
 
-def _flat_struct(read: inspect.Type | None = None) -> type | None:
-    """Return the class of structs for which a flat copy is enough; None if a type is no such class."""
-    if not isinstance(read, inspect.StructType):
-        return None
-    return read.cls if all(_never_changes(field.type, ()) for field in read.fields) else None
+def _flat_copy(read: inspect.Type | None = None) -> FlatCopy | None:
+    """Return the flat copy that is enough for objects read as a type; None if there is none.
+
+    :param read: the type, as msgspec describes it; None if msgspec does not read it.
+    """
+    match read:
+        case inspect.ListType() if _never_changes(read.item_type, ()):
+            return FlatCopy(list, list.copy)
+        case inspect.SetType() if _never_changes(read.item_type, ()):
+            return FlatCopy(set, set.copy)
+        case inspect.DictType() if _never_changes(read.value_type, ()):
+            return FlatCopy(dict, dict.copy)
+        case inspect.StructType() if all(_never_changes(field.type, ()) for field in read.fields):
+            cls: Any = read.cls  # whose declaration leaves the method out
+            return FlatCopy(cls, cls.__copy__)
+    return None

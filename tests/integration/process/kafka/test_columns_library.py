@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, Producer
 from airflow_kstreams.kafka import record_columns
 from tests.support.kafka.crossing import COLUMNS, crossing
 
+pytestmark = pytest.mark.promise("records-cross-alike")
+
 _NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 _PRODUCER, _CONSUMER = 0, 1
 _LOOK_MS = 5_000
@@ -70,6 +72,13 @@ def test_closed_client_and_closed_queue_are_refused(library: Any) -> None:
     consumer.close()
     with pytest.raises(ValueError, match="no open consumer"):
         library.Queue(consumer)
+
+
+def test_columns_are_made_of_the_librarys_own_records_alone(library: Any) -> None:
+    for records, refused in (((), "a list"), (None, "a list"), ([None], "class"), ([b"record"], "class")):
+        with pytest.raises(TypeError, match=refused):
+            library.columns(records)
+    assert library.columns([]) == ((None, 0, bytes(4), b""), (None, 0, bytes(4), b""))
 
 
 def test_number_of_records_to_take_is_bounded(library: Any, consumer: Consumer) -> None:

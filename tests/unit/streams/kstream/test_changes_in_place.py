@@ -32,6 +32,7 @@ from airflow_kstreams.streams import (
     WindowStoreSpec,
     serdes,
 )
+from airflow_kstreams.streams.errors import StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
@@ -501,3 +502,60 @@ def test_aggregates_that_come_from_one_object_go_their_own_ways() -> None:
             driver.pipe_input("in", key=key, value={"n": 1, "seen": [1]}, timestamp_ms=1)
         assert dict(driver.store("s").all()) == {key: {"n": 1, "seen": [1]} for key in "ab"}
     assert shared == {"n": 0, "seen": []}
+
+
+#: Values whose type says that a flat copy is enough: serde, a value, and a function that changes it in place.
+FLAT_VALUES: dict[str, tuple[Serde, Callable[[], Any], Callable[[Any], object]]] = {
+    "list": (serdes.json(list[int]), lambda: [1], lambda value: value.append(99)),
+    "dict": (serdes.json(dict[str, int]), lambda: {"n": 1}, lambda value: value.update(n=99)),
+    "set": (serdes.msgpack(set[int]), lambda: {1}, lambda value: value.add(99)),
+    "struct": (serdes.json(Flat), lambda: Flat(1), lambda value: setattr(value, "n", 99)),
+}
+
+
+@pytest.mark.parametrize("kind", FLAT_VALUES)
+def test_values_of_flat_types_are_copied_into_stores_and_out_of_them(kind: str) -> None:
+    serde, make, change = FLAT_VALUES[kind]
+    given: list[Any] = []
+
+    def aggregated(key: str, value: str, total: Any) -> Any:
+        for each in given:
+            change(each)
+        given.append(make())
+        return given[-1]
+
+    def changed(value: Any) -> Any:
+        change(value)
+        return value
+
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    table = (
+        builder.stream("in").group_by_key().aggregate(lambda: None, aggregated, store="s", value_serde=serde)
+    )
+    table.to_stream().map_values(changed).send_to("out", value_serde=serde)
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        for key in "aba":
+            driver.pipe_input("in", key=key, value="any", timestamp_ms=1)
+        assert dict(driver.store("s").all()) == {"a": make(), "b": make()}
+        assert all(record.value != make() for record in driver.read_output("out"))
+
+
+@pytest.mark.parametrize(
+    ("serde", "value"),
+    [
+        (serdes.json(list[int]), [[1]]),
+        (serdes.json(dict[str, int]), {"n": [1]}),
+        (serdes.msgpack(set[int]), {(1, 2)}),
+        (serdes.json(Flat), Flat([1])),  # type: ignore[arg-type]
+    ],
+)
+def test_value_with_parts_of_other_types_is_refused_by_the_commit(serde: Serde, value: Any) -> None:
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    builder.stream("in").group_by_key().aggregate(
+        lambda: None, lambda key, text, total: value, store="s", value_serde=serde
+    )
+    with (
+        TopologyTestDriver(builder.build(), application_id="app") as driver,
+        pytest.raises(StoreSerdeError, match="store 's'"),
+    ):
+        driver.pipe_input("in", key="a", value="any", timestamp_ms=1)

@@ -11,9 +11,11 @@ import msgspec
 import pydantic
 import pytest
 
-from airflow_kstreams.streams import TopologyError, serdes
+from airflow_kstreams.streams import KStreamBuilder, TopologyError, serdes
+from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serdes import gives_back
+from airflow_kstreams.testing import TopologyTestDriver
 
 
 class Flight(msgspec.Struct):
@@ -164,6 +166,31 @@ def test_bytes_may_be_passed_on_only_between_the_serdes_own_functions(serde: Ser
     assert not gives_back(serdes.json(), serdes.json())
     assert not gives_back(dataclasses.replace(serde, deserialize=lambda data: data), serde)
     assert not gives_back(serde, dataclasses.replace(serde, serialize=lambda value: b""))
+
+
+class Marked(bytes):
+    pass
+
+
+def written(given: Any) -> list[tuple[object, object]]:
+    """Return key and value of the record that a sink of bytes writes for an object."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    made = builder.stream("in").map(lambda key, value: (given, given))
+    made.send_to("out", key_serde=serdes.bytes(), value_serde=serdes.bytes())
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value="v", timestamp_ms=5)
+        return [(record.key, record.value) for record in driver.read_output("out")]
+
+
+@pytest.mark.parametrize("data", [b"a", b"", Marked(b"a"), None])
+def test_bytes_are_written_as_they_are_when_a_sink_takes_bytes(data: bytes | None) -> None:
+    assert written(data) == [(data, data)]
+
+
+@pytest.mark.parametrize("given", ["a", 5, bytearray(b"a"), memoryview(b"a")])
+def test_object_is_refused_when_a_sink_takes_bytes(given: Any) -> None:
+    with pytest.raises(RecordError, match=rf"serdes.bytes\(\) takes bytes, got {type(given).__name__}"):
+        written(given)
 
 
 @pytest.mark.parametrize(

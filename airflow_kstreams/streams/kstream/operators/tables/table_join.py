@@ -21,7 +21,7 @@ from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeConte
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
 from airflow_kstreams.streams.hints.hidden_values import UnfitValueError, shown_text
 from airflow_kstreams.streams.kstream.operators.function_kinds import unfit_name
-from airflow_kstreams.streams.kstream.operators.table_emitter import Entry, handed_out, write_copy
+from airflow_kstreams.streams.kstream.operators.table_emitter import Entry, flat_copy, handed_out, write_copy
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
 
 #: ``joiner(value, other_value)`` gives the result's value; one of them is None where a left or outer join
@@ -64,7 +64,7 @@ class TableJoin:
         """Make the closure of one task."""
         store = None if self.store is None or self.versioned else context.store(self.store.name)
         entry_of = self._reading(context) if store is None else store.get_entry
-        copied = None if store is None else handed_out(store)
+        copied, flat = (None, None) if store is None else (handed_out(store), flat_copy(store))
         count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
         def found(code: LoopCode, key: str) -> str:
@@ -86,7 +86,7 @@ class TableJoin:
                 code.line(f"{entry} = {f'None if {key} is None else ' if self.left else ''}{expression}")
                 if self.left:
                     code.line(f"{theirs} = None if {entry} is None else {entry}[0]")
-                    write_copy(code, copied, theirs)
+                    write_copy(code, copied, theirs, flat)
                     code.line(f"{joined} = {joiner}({value}, {theirs}{by_name})")
                     code.forward(key, joined)
                     return
@@ -94,7 +94,7 @@ class TableJoin:
                     code.line(f"{code.name(count_unmatched, 'count_unmatched')}()")
                 with code.block("else"):
                     code.line(f"{theirs} = {entry}[0]")
-                    write_copy(code, copied, theirs)
+                    write_copy(code, copied, theirs, flat)
                     code.line(f"{joined} = {joiner}({value}, {theirs}{by_name})")
                     code.forward(key, joined)
 

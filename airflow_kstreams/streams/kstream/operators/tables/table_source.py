@@ -21,6 +21,7 @@ from airflow_kstreams.streams.kstream.operators.table_emitter import (
     Deliveries,
     Entry,
     TableEmitter,
+    flat_copy,
     handed_out,
     taken_in,
     write_copy,
@@ -76,7 +77,7 @@ class TableSource:
                     if copied is not None:
                         held = code.variable("held")
                         code.line(f"{held} = {value}")
-                        write_copy(code, copied, held)
+                        write_copy(code, copied, held, flat_copy(store))
                     code.line(f"{put_entry}({key_bytes}, ({held}, {timestamp_ms}))")
                     write_emission(code, key, key_bytes, value, entry)
 

@@ -37,7 +37,12 @@ from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of
-from airflow_kstreams.streams.kstream.operators.table_emitter import ABSENT, TableEmitter, write_copy
+from airflow_kstreams.streams.kstream.operators.table_emitter import (
+    ABSENT,
+    TableEmitter,
+    flat_copy,
+    write_copy,
+)
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
@@ -273,7 +278,9 @@ class WindowEmitter(TableEmitter):
             with code.block("if key is None"):
                 code.line("return")
             code.line("value, entry_ms = entry")
-            write_copy(code, self._handed_on, "value")  # another store may keep the closed window
+            write_copy(
+                code, self._handed_on, "value", flat_copy(self._store)
+            )  # another store may keep the closed window
             code.line("latest_ms = context.timestamp_ms")
             with code.counted():
                 if self.tracked:

@@ -61,7 +61,12 @@ from typing import Any, ClassVar, Literal
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import NEVER, Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
-from airflow_kstreams.streams.kstream.operators.table_emitter import handed_out, taken_in, write_copy
+from airflow_kstreams.streams.kstream.operators.table_emitter import (
+    flat_copy,
+    handed_out,
+    taken_in,
+    write_copy,
+)
 from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_join_store import RocksDBJoinStore
@@ -187,15 +192,15 @@ class JoinArrivals:
                 code.line(f"{held} = {value}")
                 with code.block(f"if not {found}"):
                     if not context.alone:
-                        write_copy(code, taken_in(elements), held)
+                        write_copy(code, taken_in(elements), held, flat_copy(elements))
                     put(own.waits)
                 with code.block("else"):
-                    write_copy(code, taken_in(elements), held)
+                    write_copy(code, taken_in(elements), held, flat_copy(elements))
                     put(False)
                     if other.waits:
                         code.line(f"{code.name(others.match, 'match')}({key_bytes}, {found})")
                     with code.block(f"for {other_ms}, _, {theirs} in {found}"):
-                        write_copy(code, handed_out(others), theirs)
+                        write_copy(code, handed_out(others), theirs, flat_copy(others))
                         code.line(f"{at_ms} = {other_ms} if {other_ms} > {time_ms} else {time_ms}")
                         with code.changed("timestamp_ms", at_ms):
                             code.forward(key, self._joined(code, key, value, theirs))
