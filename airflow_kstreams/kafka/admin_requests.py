@@ -1,5 +1,5 @@
-"""Makes the requests of the real admin client, which connects with the first of them: each has a bound of
-time, and raises errors of this package.
+"""Makes the requests of the real admin client, which has connected with the first of them at the latest: each
+has a bound of time, and raises errors of this package.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -23,8 +24,9 @@ from airflow_kstreams.kafka.client_errors import (
     unreachable,
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import RequestTime, await_connection, bootstrap_of
+from airflow_kstreams.kafka.connection import FirstContact, RequestTime, await_connection, bootstrap_of
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.naming.permissions import Permission
 
 _POLL_SECONDS = 0.02
@@ -57,22 +59,39 @@ class AdminRequests:
         self._events = ClientEvents(client_config)
         self._admin: AdminClient | None = None
         self._making = threading.Lock()
+        self._first: tuple[AdminClient, FirstContact] | None = None
+        # Where it cannot be made, the first request says why.
+        with suppress(KStreamsError):
+            admin = self._created()
+            self._first = admin, FirstContact(admin, client_config)
 
     def drop(self) -> None:
         """Drop the client; the next request makes another."""
-        self._admin = None
+        self._admin = self._first = None
 
     def client(self) -> AdminClient:
-        """Return the admin client, made and connected with the first request."""
+        """Return the admin client, connected with the first request."""
         with self._making:
             if self._admin is None:
                 self._admin = self._made()
             return self._admin
 
     def _made(self) -> AdminClient:
+        first, self._first = self._first, None
+        admin, contact = (self._created(), None) if first is None else first
+        await_connection(
+            admin,
+            self._events,
+            config=self._config,
+            timeout_seconds=self.time.to_connect(),
+            contact=contact,
+        )
+        return admin
+
+    def _created(self) -> AdminClient:
         callbacks = self._events.callbacks()
         logger = callbacks.pop("logger")
-        admin = guarded(
+        return guarded(
             "creating an admin client",
             self.bootstrap,
             AdminClient,
@@ -86,8 +105,6 @@ class AdminRequests:
             },
             logger=logger,
         )
-        await_connection(admin, self._events, config=self._config, timeout_seconds=self.time.to_connect())
-        return admin
 
     def ask(self, what: str, method: str, *args: Any, **kwargs: Any) -> Answers:
         """Make a request of the admin client's.

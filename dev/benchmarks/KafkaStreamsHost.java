@@ -5,11 +5,13 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.ObjectReader;
 import com.fasterxml.jackson.databind.ObjectWriter;
 import com.fasterxml.jackson.module.blackbird.BlackbirdModule;
+import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.UncheckedIOException;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -141,10 +143,18 @@ public final class KafkaStreamsHost {
         out.println("{\"ready\":true}");
         out.flush();
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            double seconds = new Run(JSON.readTree(line)).seconds();
-            out.println("{\"seconds\":" + seconds + "}");
+            Took took = new Run(JSON.readTree(line)).took();
+            out.println("{\"seconds\":" + took.seconds + ",\"processor_seconds\":" + took.processorSeconds + "}");
             out.flush();
         }
+    }
+
+    /** What a run took of time, and of this process's processor time. */
+    private record Took(double seconds, double processorSeconds) {}
+
+    /** Seconds of processor time that this process has had. */
+    private static double processorSeconds() {
+        return ((OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e9;
     }
 
     /** One run of one topology. */
@@ -162,10 +172,11 @@ public final class KafkaStreamsHost {
             this.target = request.get("records").asLong();
         }
 
-        double seconds() throws Exception {
+        Took took() throws Exception {
             // Looks at what is committed, and is no part of a run.
             try (Admin admin = Admin.create(Map.of("bootstrap.servers", text("bootstrap")))) {
                 admin.describeCluster().clusterId().get();
+                double had = processorSeconds();
                 long started = System.nanoTime();
                 KafkaStreams streams = new KafkaStreams(topology(), settings());
                 streams.setUncaughtExceptionHandler(error -> {
@@ -184,12 +195,13 @@ public final class KafkaStreamsHost {
                     Thread.sleep(5);
                     quiet = CHAINED.contains(text("topology")) && isQuiet(streams);
                 }
-                double seconds = (System.nanoTime() - started) / 1e9;
+                // Closing is no part of a run: a service goes on.
+                Took took = new Took((System.nanoTime() - started) / 1e9, processorSeconds() - had);
                 close(streams);
                 if (failure.get() != null) {
                     throw new IllegalStateException(failure.get());
                 }
-                return seconds;
+                return took;
             }
         }
 

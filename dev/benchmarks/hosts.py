@@ -42,7 +42,8 @@ class Answer:
 
     :param seconds: wall time of the run.
     :param peak_memory_mb: of the host's processes meanwhile.
-    :param processor_seconds: that these had, user and system, from the request to its answer.
+    :param processor_seconds: that these had, user and system, from the request to its answer, or to the end
+        of the run where the host says that itself.
     :param details: whatever else it measured.
     """
 
@@ -115,7 +116,7 @@ class Host:
         return Answer(
             seconds=details.pop("seconds"),
             peak_memory_mb=memory.megabytes,
-            processor_seconds=processor_seconds,
+            processor_seconds=details.pop("processor_seconds", processor_seconds),
             details=details,
         )
 

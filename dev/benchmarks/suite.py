@@ -128,15 +128,17 @@ class Suite:
         Host.prepare(kind)
         started = time.monotonic()
         with Host(kind, self.folder) as host:
+            host.wait_until_ready()
+            seconds, processor_seconds = time.monotonic() - started, host.processor_seconds()
             answer = host.run(self._request(workload, system, application, records))
-            if workload.kind != "cold":
-                return answer
-            # From the start of the processes to the end of the run.
-            return dataclasses.replace(
-                answer,
-                seconds=time.monotonic() - started,
-                processor_seconds=host.processor_seconds(),
-            )
+        if workload.kind != "cold":
+            return answer
+        # From the start of the processes to the end of the run.
+        return dataclasses.replace(
+            answer,
+            seconds=seconds + answer.seconds,
+            processor_seconds=processor_seconds + answer.processor_seconds,
+        )
 
     def _warm_up(self, workload: Workload) -> None:
         """Let every system run once, as much as it needs for what comes after to be like itself."""

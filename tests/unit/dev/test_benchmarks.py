@@ -6,7 +6,9 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
@@ -443,6 +445,9 @@ class PretendedHost:
     def run(self, request: Mapping[str, Any]) -> Answer:
         return Answer(seconds=2.0, peak_memory_mb=1.0, processor_seconds=1.0, details={})
 
+    def wait_until_ready(self) -> None:
+        pass
+
     def processor_seconds(self) -> float:
         return 9.0
 
@@ -452,13 +457,15 @@ def test_processes_are_started_for_every_round(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: Kind, start_counts: bool
 ) -> None:
     monkeypatch.setattr("dev.benchmarks.suite.Host", PretendedHost)
+    every_five_seconds = SimpleNamespace(monotonic=count(step=5).__next__)
+    monkeypatch.setattr("dev.benchmarks.suite.time", every_five_seconds)
     monkeypatch.setattr(PretendedHost, "started", [])
     pretended = pretend(monkeypatch, tmp_path, {OURS: SAME, KAFKA_STREAMS: SAME})
     found = pretended.measure(workload(OURS, KAFKA_STREAMS, kind=kind))
     assert PretendedHost.started == ["engine", "kafka-streams", "kafka-streams", "engine"]
     assert pretended.ran == [], "nothing is warmed up"
-    assert all((line.wall_seconds != 2.0) is start_counts for line in found)
-    seconds = [9.0, 9.0] if start_counts else [1.0, 1.0]
+    assert [line.wall_seconds for line in found] == ([7.0, 7.0] if start_counts else [2.0, 2.0])
+    seconds = [10.0, 10.0] if start_counts else [1.0, 1.0]
     assert [line.processor_rounds for line in found] == [seconds, seconds]
 
 

@@ -397,3 +397,15 @@ def test_no_contact_is_tried_when_the_client_needs_a_token_that_only_polls_fetch
     client = Answering()
     assert not FirstContact(client, {**CONFIG, "sasl.mechanism": "OAUTHBEARER"}).made()
     assert not client.asked
+
+
+def test_admin_client_is_made_once_and_connects_before_its_first_request(
+    made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contacts: list[object] = []
+    monkeypatch.setattr(admin_requests, "FirstContact", lambda client, _: contacts.append(client))
+    admin = KafkaCluster(CONFIG).admin()
+    assert len(made) == len(contacts) == 1
+    with pytest.raises(AttributeError):  # the answer of nobody
+        admin.topic_names()
+    assert len(made) == 1

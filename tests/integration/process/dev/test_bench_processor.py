@@ -69,6 +69,17 @@ def test_processor_seconds_are_those_of_the_host_and_its_children_in_the_run(hos
     assert 2 + 2 * _LEAST <= host.processor_seconds() <= 2.3 + 2 * _MOST
 
 
+def test_processor_seconds_are_what_the_host_says_when_it_knows_when_its_run_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = '{"seconds": 1.0, "processor_seconds": 7.5}'
+    script = f"print('{{}}', flush=True)\nfor _ in __import__('sys').stdin: print('{said}', flush=True)"
+    monkeypatch.setitem(hosts.HOSTS, "saying", lambda _: [sys.executable, "-c", script])
+    with Host("saying", tmp_path) as started:
+        answer = started.run({})
+    assert (answer.processor_seconds, answer.details) == (7.5, {})
+
+
 def test_processor_seconds_of_a_child_count_once_when_it_has_ended() -> None:
     before = processor.seconds_of(os.getpid())
     busy = "import time\nwhile time.process_time() < 1: pass\nprint(flush=True)\ninput()"
