@@ -72,11 +72,6 @@ class MapBatches:
     type: ClassVar[str] = "map_batches"
     traits: ClassVar[OperatorTraits] = OperatorTraits()
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a batch."""
-        return (*COLUMNS, *PLACE_COLUMNS) if self.with_offsets else COLUMNS
-
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task.
 
@@ -85,6 +80,11 @@ class MapBatches:
         batch = OpenBatch(self, context, children)
         context.on_flush(batch.emit)
         return context.written(batch.write, forward, children, taking=batch.taking)
+
+
+def columns_in(operator: MapBatches) -> tuple[str, ...]:
+    """Return the names of the columns of an operator's batches."""
+    return (*COLUMNS, *PLACE_COLUMNS) if operator.with_offsets else COLUMNS
 
 
 class UnfitRowsError(ValueError):
@@ -258,7 +258,7 @@ class OpenBatch:
             yield column if isinstance(column, list) else column.to_pylist()
 
     def _batch(self, columns: Sequence[list[Any] | pa.Array]) -> pa.RecordBatch:
-        schema, names = self._operator.schema, self._operator.columns
+        schema, names = self._operator.schema, columns_in(self._operator)
         by_name = {}
         for name, objects in zip(names, columns, strict=True):
             wanted = self._types.get(name) if schema is None else schema.field(name).type
@@ -288,7 +288,7 @@ class OpenBatch:
                 f"the function returned {type(returned).__name__}, expected a pyarrow.RecordBatch"
             )
         names = returned.schema.names
-        unknown = sorted(set(names) - set(self._operator.columns))
+        unknown = sorted(set(names) - set(columns_in(self._operator)))
         if unknown or len(set(names)) != len(names) or "value" not in names:
             raise ValueError(
                 f"the function returned the columns {', '.join(names) or 'none'}; expected value, and key "
@@ -376,11 +376,11 @@ def map_batches_operator(
     operator = MapBatches(
         function=function, batch_size=batch_size, schema=schema, site=site, with_offsets=with_offsets
     )
-    if schema is not None and not _fits_columns(schema, operator.columns):
+    if schema is not None and not _fits_columns(schema, columns_in(operator)):
         places = ', ("topic", pa.string()), ("partition", pa.int64()), ("offset", pa.int64())'
         raise TopologyError(
             f"map_batches at {site} is given a schema that is not of the columns "
-            f"{', '.join(operator.columns)}, with timestamp_ms int64",
+            f"{', '.join(columns_in(operator))}, with timestamp_ms int64",
             fix=f'write pa.schema([("key", ...), ("value", ...), ("timestamp_ms", pa.int64())'
             f"{places if with_offsets else ''}])",
         )
