@@ -7,11 +7,12 @@ it for empty runs only: one with new records starts Spark.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +30,31 @@ if __name__ == "__main__":
 
 def main() -> int:
     """Answer requests until standard input ends."""
+    return serve(_seconds, imports=("airflow.sdk",))  # what a worker has imported before it executes a task
+
+
+def serve(seconds: Callable[[Mapping[str, Any], Path], float], *, imports: Sequence[str] = ()) -> int:
+    """Answer requests until standard input ends, in the folder that the command names.
+
+    :param seconds: function that runs what a request asks for in a folder, and returns the time it took.
+    :param imports: names of the modules to import before the first request.
+    :return: the exit code.
+    """
     folder = Path(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever Airflow prints is no answer
-    set_up(folder)
-    import airflow.sdk  # noqa: F401 - what a worker has imported before it executes a task
-
-    answer(answers, {"ready": True})
+    # An Airflow of its own for this process and its children, which has no database.
+    os.environ["AIRFLOW_HOME"] = str(folder / "airflow")
+    os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{folder / 'airflow.db'}"
+    for name in imports:
+        importlib.import_module(name)
+    _answer(answers, {"ready": True})
     for line in sys.stdin:
-        answer(answers, {"seconds": _seconds(json.loads(line), folder)})
+        _answer(answers, {"seconds": seconds(json.loads(line), folder)})
     return 0
 
 
-def set_up(folder: Path) -> None:
-    """Give this process and its children an Airflow of their own, which has no database."""
-    os.environ["AIRFLOW_HOME"] = str(folder / "airflow")
-    os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{folder / 'airflow.db'}"
-
-
-def answer(answers: Any, said: Mapping[str, Any]) -> None:
-    """Write an answer."""
+def _answer(answers: Any, said: Mapping[str, Any]) -> None:
     answers.write(json.dumps(said) + "\n")
     answers.flush()
 

@@ -11,7 +11,6 @@ usage: python -m dev.benchmarks.empty_tasks_host FOLDER
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dev.benchmarks.empty_host import answer, application_file, set_up
+from dev.benchmarks.empty_host import application_file, serve
 from dev.benchmarks.systems import OURS_IN_THREE_STARTED
 
 _TASKS = ("run.capture_stop_offsets", "run.run_topology", "run.finish_run")
@@ -37,14 +36,7 @@ with DAG(dag_id="bench", schedule=None) as dag:
 
 def main() -> int:
     """Answer requests until standard input ends."""
-    folder = Path(sys.argv[1])
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever Airflow prints is no answer
-    set_up(folder)
-    answer(answers, {"ready": True})
-    for line in sys.stdin:
-        answer(answers, {"seconds": _seconds(json.loads(line), folder)})
-    return 0
+    return serve(_seconds)
 
 
 def _seconds(request: Mapping[str, Any], folder: Path) -> float:
