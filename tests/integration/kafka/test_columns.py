@@ -6,8 +6,6 @@ Where ``airflow-kstreams-columns`` is not built, there is one way, and the tests
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +31,7 @@ from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.kafka.crossing import COLUMNS, ONE_BY_ONE, WAYS, crossing
+from tests.support.kafka.grown_memory import memory_grown
 from tests.support.topology.bytes_columns import bytes_columns
 
 if TYPE_CHECKING:
@@ -364,8 +363,7 @@ def test_memory_is_given_back_when_records_were_read(
 ) -> None:
     topic = create_topic(topic_name("kept"), 1)
     counted(kafka, topic, 20_000, 1)
-    grown = memory_grown(kafka, topic, records=20_000, rounds=(3, 12))
-    assert grown < 1.1
+    assert memory_grown(_READ, kafka, topic, "20000", "3", "12", timeout_seconds=900) < 1.1
 
 
 @pytest.mark.prove
@@ -374,7 +372,7 @@ def test_memory_does_not_grow_over_16_million_records(
 ) -> None:
     topic = create_topic(topic_name("kept"), 1)
     counted(kafka, topic, 1_000_000, 1)
-    assert memory_grown(kafka, topic, records=1_000_000, rounds=(1, 15)) < 1.1
+    assert memory_grown(_READ, kafka, topic, "1000000", "1", "15", timeout_seconds=900) < 1.1
 
 
 _READ = """
@@ -397,18 +395,6 @@ for rounds in (int(first), int(more)):
 reader.close()
 print(peaks[1] / peaks[0])
 """
-
-
-def memory_grown(
-    kafka: str, topic: str, *, records: int, rounds: tuple[int, int], program: str = _READ
-) -> float:
-    """Return by how much the largest memory of a process grows as it reads a topic again and again."""
-    arguments = [kafka, topic, str(records), *map(str, rounds)]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr
-    return float(done.stdout)
 
 
 #: In each round a reader takes a batch, in the middle of which Python has no memory for one object.
@@ -448,7 +434,7 @@ def test_memory_does_not_grow_under_1000_failed_batches(
 ) -> None:
     topic = create_topic(topic_name("failed"), 1)
     counted(kafka, topic, 5_000, 1)
-    assert memory_grown(kafka, topic, records=2_000, rounds=(100, 900), program=_FAIL) < 1.1
+    assert memory_grown(_FAIL, kafka, topic, "2000", "100", "900", timeout_seconds=900) < 1.1
 
 
 def test_library_is_there_where_a_compiler_is() -> None:
