@@ -62,27 +62,6 @@ def _early_answers_are_forgotten() -> SwitchedOff:
     return mock.patch.object(foreign_key_steps, "_with_copy", forgetting)
 
 
-def _counts_are_trusted() -> SwitchedOff:
-    """As many answers as copies have come, so the newest answer is for the newest copy."""
-    with_copy, with_answer = foreign_key_steps._with_copy, foreign_key_steps._with_answer
-
-    def copied(waiting: Any, foreign_key: bytes, digest: Any) -> Any:
-        known = next((each for each in waiting if each.foreign_key == foreign_key), None)
-        if known is not None and known.copies == -1 and known.answer is not None:
-            digest = known.answer.hash
-        return with_copy(waiting, foreign_key, digest)
-
-    def answered(waiting: Any, answer: Any, answer_ms: int) -> Any:
-        known = next((each for each in waiting if each.foreign_key == answer.foreign_key), None)
-        if known is None or known.copies <= 0 or not answer.to_subscription:
-            return with_answer(waiting, answer, answer_ms)
-        others = tuple(each for each in waiting if each is not known)
-        rest = structs.replace(known, copies=known.copies - 1, answer=None, answer_ms=-1)
-        return (*others, rest) if rest.copies else others
-
-    return mock.patch.multiple(foreign_key_steps, _with_copy=copied, _with_answer=answered)
-
-
 def _tables_are_read_as_they_are() -> SwitchedOff:
     """A join sees changes of the other table that it has not been given yet."""
     get = TableEmitter.get
@@ -138,12 +117,6 @@ TABLES_KEPT: tuple[Protection, ...] = (
         first=94,
         seeds=_SEEDS,
         concerns=_in("foreign_key"),
-    ),
-    Protection(
-        name="hashes tell wrong counts of copies",
-        section="6",
-        off=_counts_are_trusted,
-        scene="test_foreign_keys_and_repeats.py",
     ),
     Protection(
         name="joins see tables as they were given them",

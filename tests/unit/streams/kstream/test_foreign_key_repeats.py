@@ -91,6 +91,7 @@ def _sent(values: Values, copies: int, subscriptions: int) -> tuple[list[Any], l
     )
 
 
+@pytest.mark.promise("foreign-key-joins-end-with-the-newest-values")
 @pytest.mark.parametrize(
     "values",
     [
