@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -255,12 +256,18 @@ class LocalAirflow:
         return any(dag["dag_id"] == dag_id for dag in self.call("GET", "/dags")["dags"])
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until something is so.
+        """Wait until something is so; a question that the API server leaves unanswered is asked again.
 
         :raises AirflowError: a component ended, or it is not so in time.
         """
         deadline = time.monotonic() + _START_SECONDS
-        while not condition():
+
+        def is_so() -> bool:
+            with suppress(TimeoutError):
+                return condition()
+            return False
+
+        while not is_so():
             self._check_processes()
             if time.monotonic() > deadline:
                 raise AirflowError(
