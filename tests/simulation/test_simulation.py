@@ -118,7 +118,7 @@ def traces(seeds: range) -> str:
 
 
 def test_seed_gives_the_same_run_in_any_process() -> None:
-    program = "from tests.simulation.test_simulation import traces; print(traces(range(40)))"
+    program = "from tests.simulation.test_simulation import traces; print(traces(range(12)))"
     found = {
         subprocess.run(
             [sys.executable, "-W", "ignore", "-c", program],
@@ -131,4 +131,4 @@ def test_seed_gives_the_same_run_in_any_process() -> None:
         for hash_seed in ("1", "2")
     }
     assert len(found) == 1
-    assert found == {traces(range(40)) + "\n"}
+    assert found == {traces(range(12)) + "\n"}
