@@ -33,6 +33,9 @@ error                               recovery
 ``SuspectWriterError``              make another writer of the id; a retry does
 ``AccessDeniedError``               give the permission it names; a retry cannot help before
 ``SchemaRegistryUnavailableError``  retry once the registry answers; no record is at fault
+``TableMovedError``                 look at the table again; nothing was committed
+``TableUnavailableError``           look at the table again; what was asked for may have been done
+``TableRefusedError``               decide: a person changed the table, or it cannot do what is asked for
 ==================================  =====================================================================
 """
 
@@ -403,6 +406,24 @@ class AccessDeniedError(KafkaClientError):
 
 class SchemaRegistryUnavailableError(KStreamsError):
     """A schema registry that a serde needs did not answer; no record is at fault."""
+
+
+class TableMovedError(KStreamsError):
+    """A table is not in the state that a commit was made for, so nothing was committed."""
+
+
+class TableUnavailableError(KStreamsError):
+    """A catalogue or storage did not answer, or answered that it cannot for now. What was asked for may have
+    been done all the same.
+    """
+
+
+class TableRefusedError(KStreamsError):
+    """A table is not as its runs have left it, or cannot do what is asked for; or its catalogue or storage
+    refuses that. A retry cannot help.
+    """
+
+    retriable = False
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -22,6 +22,7 @@ import msgspec
 
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.commands import reset_command, start_over_flags
+from airflow_kstreams.streams.table_plan import TablePlan, table_label
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 T = TypeVar("T")
@@ -328,6 +329,10 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param stream_time: its stream time plan.
     :param made_of: store -> what it is made of; not of stores whose records wait for a later call.
     :param calling: names of its asynchronous nodes, in build order.
+    :param tables: names of the tables that its tasks write files for, sorted; they list them in the topic of
+        table files, which is among its sinks.
+    :param lands: True for the one that reads the topic of table files. No task runs it: the coordinator
+        seals the list, and finish commits it to the tables.
     """
 
     id: int
@@ -348,6 +353,13 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     stream_time: StreamTimePlan = StreamTimePlan()
     made_of: dict[str, MadeOf] = {}
     calling: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    lands: bool = False
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The topics that it writes, then the tables, each as ``table:<name>``."""
+        return (*self.sinks, *map(table_label, self.tables))
 
 
 def refuse_unknown_subtopology(application_id: str, subtopology: int, known: Collection[int]) -> None:
@@ -380,6 +392,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param fed_by: repartition topic -> the topics that its records are made of, sorted: inputs, also those of
         patterns by their placeholders, and the user's own topics between subtopologies.
     :param purposes: node -> what it does, and the user's line that made it; no part of the hash.
+    :param tables: the tables that it writes to, by name.
     """
 
     application_id: str
@@ -391,6 +404,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     patterns: dict[str, tuple[str, ...]] = {}
     fed_by: dict[str, tuple[str, ...]] = {}
     purposes: dict[str, str] = {}
+    tables: tuple[TablePlan, ...] = ()
 
     def matched(self, names: Collection[str]) -> TopologyPlan:
         """Return the plan with matching topics in place of its patterns.
@@ -504,6 +518,11 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
             if sub.id == subtopology_id:
                 return sub
         raise KeyError(subtopology_id)
+
+    @property
+    def landing(self) -> SubtopologyPlan | None:
+        """The subtopology that lands files in tables; None without tables."""
+        return next((sub for sub in self.subtopologies if sub.lands), None)
 
     def intermediates_of(self, subtopology_id: int) -> tuple[str, ...]:
         """Return the intermediate topics that a subtopology writes, for which its tasks write done

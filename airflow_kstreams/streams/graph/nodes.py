@@ -35,6 +35,7 @@ from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
 from airflow_kstreams.streams.hints.function_checks import CallSite
 from airflow_kstreams.streams.plan import GivenAt
 from airflow_kstreams.streams.serde.base import Serde, Side
+from airflow_kstreams.streams.tables.table_rows import TableSpec
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.type_variables import K, V
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
@@ -86,6 +87,7 @@ class OperatorTraits:
         that becomes None.
     :param closing: name of a store whose windows this node holds back -> the time at which the node gives
         them.
+    :param table: the table that it writes rows to; None if it writes none.
     """
 
     flow: Flow = "free"
@@ -102,6 +104,7 @@ class OperatorTraits:
     windows: Mapping[str, TimeWindow | SessionWindow | SlidingWindow] = field(default_factory=dict)
     windows_go: bool = False
     closing: Mapping[str, GivenAt] = field(default_factory=dict)
+    table: TableSpec | None = None
 
 
 @runtime_checkable
@@ -234,6 +237,12 @@ def global_tables_of(nodes: Iterable[Node]) -> dict[str, GlobalTableDef]:
     """Return the global tables that these nodes read: topic -> table."""
     tables = (traits_of(node).global_table for node in nodes)
     return {table.topic: table for table in tables if table is not None}
+
+
+def tables_of(nodes: Iterable[Node]) -> dict[str, TableSpec]:
+    """Return the tables that these nodes write to: name -> table."""
+    tables = (traits_of(node).table for node in nodes)
+    return {table.name: table for table in tables if table is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.store_specs import GlobalEntries
 from airflow_kstreams.streams.ports import ColumnsOf, Headers, Record
 from airflow_kstreams.streams.serde.base import Serde, Side
+from airflow_kstreams.streams.tables.table_rows import Row
 
 #: The parts of the record context that a node may change for the nodes below it.
 Changeable = Literal["timestamp_ms", "replaced_headers"]
@@ -262,6 +263,8 @@ class NodeContext(Protocol):
 
     #: The task, printed ``<subtopology>_<group>``.
     task_id: str
+    #: Id of the run; empty in a continuous run, and in tests of topologies.
+    run_id: str
     #: Name of the node being bound.
     node: str
     #: What it does, and the user's line that made it.
@@ -307,6 +310,13 @@ class NodeContext(Protocol):
 
     def global_entries(self, topic: str) -> GlobalEntries:
         """Return the entries of a global table."""
+        ...
+
+    def add_row(self, table: str) -> Callable[[Row], None]:
+        """Return a function that takes a row for a table, and counts it.
+
+        :raises TopologyError: the operator's traits do not name the table.
+        """
         ...
 
     def on_open(self, callback: Callable[[], None]) -> None:

@@ -63,6 +63,11 @@ class ProtocolTopics:
         """The dead-letter topic of an application that has not named one."""
         return f"{self.application_id}-dead-letter"
 
+    @property
+    def table_files(self) -> str:
+        """The topic that lists the files which tasks have written for tables."""
+        return self.internal("table-files")
+
     def internal(self, name: str) -> str:
         """Return the real name of an internal topic, given its name in the topology."""
         return f"{self.application_id}-{name}"
@@ -76,7 +81,7 @@ class ProtocolTopics:
         application may have it, too.
         """
         own = self.internal("")
-        return any(
+        return topic == self.table_files or any(
             topic.startswith(own) and topic.endswith(ending) and len(topic) > len(own) + len(ending)
             for ending in INTERNAL_ENDINGS
         )

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from itertools import pairwise
 
-from airflow_kstreams.streams.picture.columns import Link, columns
+from airflow_kstreams.streams.picture.places import Link, columns
 
 _SWEEPS = 24
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from airflow_kstreams.streams.picture.chart import Arrow, Chart, Shape
-from airflow_kstreams.streams.picture.columns import Link, columns
 from airflow_kstreams.streams.picture.crossings import order
 from airflow_kstreams.streams.picture.labels import Label, label
+from airflow_kstreams.streams.picture.places import Link, columns
 from airflow_kstreams.streams.picture.ranks import ranks
 
 MARGIN = 16.0

@@ -21,7 +21,14 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import calls_again_after
-from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode, options_of, purpose_of
+from airflow_kstreams.streams.graph.nodes import (
+    Node,
+    SinkNode,
+    SourceNode,
+    options_of,
+    purpose_of,
+    traits_of,
+)
 from airflow_kstreams.streams.graph.services import Encoding, Forward
 from airflow_kstreams.streams.hints.hidden_values import shown_text
 from airflow_kstreams.streams.naming.commands import FailingStep, drop_slice_command, leaving_out
@@ -43,6 +50,7 @@ from airflow_kstreams.streams.records.user_traceback import (
     user_traceback,
 )
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_rows import UnfitRowError
 from airflow_kstreams.streams.windows import Windowed
 
 #: Python's message for forward(record), as it is called in Java.
@@ -107,6 +115,11 @@ def _fails_by_policy(node: Node, error: Exception) -> bool:
     options = options_of(node)
     policy = None if options is None else options.retry
     return policy is not None and policy.then == "fail" and calls_again_after(policy, error)
+
+
+def _writes(node: Node | None) -> bool:
+    """Whether a node writes to a topic or a table."""
+    return isinstance(node, SinkNode) or (node is not None and traits_of(node).table is not None)
 
 
 class Explaining:
@@ -204,7 +217,7 @@ class ErrorHandling:
         """Return the function that handles an error of this node, given error and node; None if it ends the
         task.
         """
-        if self._production == "fail" or not isinstance(self._nodes.get(node), SinkNode):
+        if self._production == self._processing or not _writes(self._nodes.get(node)):
             return self.handle
         return self._handle_of_sink
 
@@ -216,8 +229,12 @@ class ErrorHandling:
         self._handle(error, node, self._production)
 
     def _handle_of_sink(self, error: Exception, node: str) -> None:
-        policy = self._production if isinstance(error, RefusedResultError) else self._processing
+        refused = isinstance(error, (RefusedResultError, UnfitRowError))
+        policy = self._production if refused else self._processing
         if policy == "fail":
+            if refused:
+                # No handler of a node ahead, which may skip what its function fails for, is to take it.
+                raise self.record_error(error) from error
             raise error
         self._handle(error, node, policy)
 
@@ -294,6 +311,11 @@ class ErrorHandling:
         elif isinstance(error, RefusedResultError):
             what = f"topic {error.refused.topic!r} does not take the result of"
             fix = error.refused.fix
+        elif isinstance(error, UnfitRowError):
+            table = traits_of(node).table if node is not None else None
+            what = f"table {'' if table is None else table.name!r} does not take the row of"
+            fix, remakes = "mend what makes the value, or the table's row type", True
+            step = "production"
         elif isinstance(node, SourceNode) and dating_failed(error):
             extractor = node.timestamps
             by = "" if extractor is None else f"the timestamp extractor {shown_extractor(extractor)} "

@@ -7,7 +7,8 @@ number of records that arrive at a node is known, until an operator stands in be
 (``flat_map``, folds, joins of streams, processors): no number is known below it. Nor is it below a node with
 a retry topic, which a record may leave in a later run than it came in; the number of parked records stands
 beside the counts in every commit. A topic gets, through sinks, the records that arrived at its sinks less
-those they left out. Where all of these are known, the count of written records must be the same number.
+those they left out, and a table gets rows likewise. Where all of these are known, the count of written
+records must be the same number.
 
 Both numbers are added up over attempts and committed with the offsets, so the check holds at every commit,
 and also finds records lost while counts are written, read and added up.
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, traits_of
+from airflow_kstreams.streams.table_plan import table_label
 from airflow_kstreams.streams.topology.topology import Subtopology
 
 
@@ -50,10 +52,23 @@ class FlowCheck:
         for node in subtopology.nodes:
             for parent in set() if isinstance(node, SourceNode) else set(node.parents):
                 self._children[parent].append(node.name)
-        self._sinks: dict[str, list[SinkNode]] = {}
+        #: Topic or table -> the nodes that write to it.
+        self._sinks: dict[str, list[Node]] = {}
         for node in subtopology.nodes:
-            if isinstance(node, SinkNode):
-                self._sinks.setdefault(real_topic(node.topic), []).append(node)
+            if (written := self._written_by(node)) is not None:
+                self._sinks.setdefault(written, []).append(node)
+
+    def _written_by(self, node: Node) -> str | None:
+        """Return the topic or table that a node writes to; None if records go through it."""
+        if isinstance(node, SinkNode):
+            return self._real_topic(node.topic)
+        table = traits_of(node).table
+        return None if table is None else table_label(table.name)
+
+    def _counted(self, counts: RecordCounts, name: str) -> int:
+        """Return the number of records that sinks have written to a topic, or rows to a table."""
+        to_table = traits_of(self._sinks[name][0]).table is not None
+        return (counts.sent if to_table else counts.written).get(name, 0)
 
     def unbalanced(self, counts: RecordCounts) -> list[Unbalanced]:
         """Return the topics for which the counts do not fit together, among those whose numbers are known."""
@@ -65,7 +80,7 @@ class FlowCheck:
         found = []
         for topic, sinks in self._sinks.items():
             expected = _sum([_less(arrived[sink.name], counts.at(sink.name)) for sink in sinks])
-            written = counts.written.get(topic, 0)
+            written = self._counted(counts, topic)
             if expected is not None and expected != written:
                 found.append(Unbalanced(topic, expected, written))
         return found + self._unbalanced_branches(arrived, counts)
@@ -98,10 +113,9 @@ class FlowCheck:
         node = self._nodes[name]
         if isinstance(node, SourceNode) or len(set(node.parents)) > 1:
             return None
-        if isinstance(node, SinkNode):
-            topic = self._real_topic(node.topic)
-            alone = len(self._sinks[topic]) == 1
-            return counts.written.get(topic, 0) + counts.at(name) if alone else None
+        if (written := self._written_by(node)) is not None:
+            alone = len(self._sinks[written]) == 1
+            return self._counted(counts, written) + counts.at(name) if alone else None
         below = [self._taken(child, counts) for child in self._children[name]]
         if traits_of(node).flow == "parted":
             forwarded = _sum(below)
@@ -127,8 +141,8 @@ class FlowCheck:
 
     def _topics_below(self, name: str) -> set[str]:
         node = self._nodes[name]
-        if isinstance(node, SinkNode):
-            return {self._real_topic(node.topic)}
+        if (written := self._written_by(node)) is not None:
+            return {written}
         return set().union(*(self._topics_below(child) for child in self._children[name]))
 
 

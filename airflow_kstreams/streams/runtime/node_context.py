@@ -37,12 +37,15 @@ from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
 from airflow_kstreams.streams.runtime.window_closings import WindowClosings
+from airflow_kstreams.streams.table_plan import table_label
+from airflow_kstreams.streams.tables.table_rows import Row, TableRows
 
 
 class NodeOwner(Protocol):
     """The part of the bound subtopology that its nodes use."""
 
     task_id: str
+    run_id: str
     record_context: TaskRecordContext
     errors: ErrorHandling
     inlining: Inlining
@@ -55,6 +58,7 @@ class NodeOwner(Protocol):
     counters: Counters
     tables: dict[str, TableView]
     global_entries: Mapping[str, GlobalEntries]
+    table_rows: Mapping[str, TableRows]
     table_changes: TableChanges
     handing_to_functions: frozenset[str]
     closings: WindowClosings
@@ -82,7 +86,7 @@ class BoundNodeContext:
     """The services of one node; see :class:`~airflow_kstreams.streams.graph.services.NodeContext`."""
 
     def __init__(self, owner: NodeOwner, node: ProcessorNode) -> None:
-        self.task_id = owner.task_id
+        self.task_id, self.run_id = owner.task_id, owner.run_id
         self.node = node.name
         self.purpose = purpose_of(node)
         self.record_context = owner.record_context
@@ -117,6 +121,21 @@ class BoundNodeContext:
         if table is None or table.topic != topic:
             raise self._contradiction(f"reads the global table of {topic!r}", "global_table names it not")
         return self._owner.global_entries[topic]
+
+    def add_row(self, table: str) -> Callable[[Row], None]:
+        """Return a function that takes a row for a table, and counts it.
+
+        :raises TopologyError: the operator's traits do not name the table.
+        """
+        if self._traits.table is None or self._traits.table.name != table:
+            raise self._contradiction(f"writes to the table {table!r}", "table names it not")
+        add, written = self._owner.table_rows[table].add, self._owner.counters.sent(table_label(table))
+
+        def add_row(row: Row) -> None:
+            add(row)
+            written[0] += 1
+
+        return add_row
 
     def on_open(self, callback: Callable[[], None]) -> None:
         """Register a callback for the start, once the stores are restored."""

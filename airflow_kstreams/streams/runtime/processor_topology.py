@@ -107,6 +107,8 @@ class ProcessorTopology:
         self._places = KeyPlaces(environment)
         self._topic_ids = environment.topic_ids
         self.global_entries = environment.global_entries
+        self.run_id = environment.run_id
+        self.table_rows = environment.table_rows
         self._latest_allowed = environment.latest_allowed
         self._pause = environment.pause
         self._say_shared = environment.say_shared

@@ -20,6 +20,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.stream_clock import system_clock_ms
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.topic_limits import BROKER_MAX_BYTES
+from airflow_kstreams.streams.tables.table_rows import TableRows
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 
 
@@ -118,6 +119,8 @@ class TaskEnvironment:
         are read ahead for their times only.
     :param topic_ids: topic that the task reads -> its id.
     :param global_entries: topic of a global table -> its entries.
+    :param run_id: id of the run, for rows that say where they come from.
+    :param table_rows: table -> what takes the task's rows for it.
     :param say_shared: function that takes the names of a node and of its child that changed a value which the
         children behind it share, in tests; None to skip the check.
     :param make_caller: function that makes the caller of asynchronous nodes; None for one with an event loop
@@ -137,5 +140,7 @@ class TaskEnvironment:
     say_shared: Callable[[str, str], None] | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     global_entries: Mapping[str, GlobalEntries] = field(default_factory=dict)
+    run_id: str = ""
+    table_rows: Mapping[str, TableRows] = field(default_factory=dict)
     placements: Mapping[str, int] = field(default_factory=dict)
     processors: Processors | None = None

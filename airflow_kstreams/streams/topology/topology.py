@@ -24,6 +24,7 @@ from airflow_kstreams.streams.graph.nodes import (
     global_tables_of,
     options_of,
     purpose_of,
+    tables_of,
     traits_of,
 )
 from airflow_kstreams.streams.graph.store_specs import (
@@ -171,6 +172,8 @@ class Topology:
                 [topic, table.key_serde.id, table.value_serde.id, *filter(None, [table.name])]
                 for topic, table in sorted(tables.items())
             ]
+        if written := tables_of(self.nodes):
+            canonical["tables"] = [table.plan.identity for _, table in sorted(written.items())]
         if self._own_grouper:
             canonical["partition_grouper"] = self._own_grouper
         return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
@@ -197,14 +200,21 @@ class Topology:
         check_application_id(application_id)
         subs = self.ordered_subtopologies()
         times = stream_time_plans(subs, lambda topic: self.real_topic(topic, application_id))
+        tables = tables_of(self.nodes)
+        listed: dict[str, int | None] = {ProtocolTopics(application_id).table_files: 1} if tables else {}
         plan = TopologyPlan(
             application_id=application_id,
             topology_hash=self.topology_hash(),
-            subtopologies=tuple(self._subtopology_plan(sub, application_id, times[sub.id]) for sub in subs),
+            subtopologies=(
+                *(self._subtopology_plan(sub, application_id, times[sub.id]) for sub in subs),
+                *(SubtopologyPlan(id=len(subs), sources=(topic,), sinks=(), lands=True) for topic in listed),
+            ),
             repartition_topics={
                 self.real_topic(topic.name, application_id): topic.partitions
                 for topic in self.internal_topics
-            },
+            }
+            | listed,
+            tables=tuple(table.plan for _, table in sorted(tables.items())),
             partition_grouper=self._own_grouper,
             gives_up=any(map(_gives_up, self.nodes)),
             fed_by=fed_by(self, application_id),
@@ -237,6 +247,9 @@ class Topology:
 
         found: dict[int, Groups] = {}
         for sub in self.matched(counts).plan(application_id).subtopologies:
+            if sub.lands:  # the engine's own topic is no business of the user's grouper
+                found[sub.id] = tuple({topic: (0,)} for topic in sub.sources)
+                continue
             request = GroupingRequest(
                 subtopology=sub.id,
                 counts={logical(topic): counts[topic] for topic in sub.sources},
@@ -352,13 +365,16 @@ class Topology:
             return tuple(sorted(self.real_topic(topic, application_id) for topic in topics))
 
         internal = frozenset(topic.name for topic in self.internal_topics)
+        tables = tuple(sorted(tables_of(sub.nodes)))
+        listed = (ProtocolTopics(application_id).table_files,) if tables else ()
         logged = {
             self.changelog_topic(store.name, application_id): store for store in sub.stores if store.logged
         }
         return SubtopologyPlan(
             id=sub.id,
             sources=real(sub.source_topics),
-            sinks=real(sub.sink_topics),
+            sinks=tuple(sorted((*real(sub.sink_topics), *listed))),
+            tables=tables,
             stores=tuple(sorted(store.name for store in sub.stores)),
             changelogs={store.name: topic for topic, store in logged.items()},
             changelog_configs={

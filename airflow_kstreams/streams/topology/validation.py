@@ -14,6 +14,7 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
     global_tables_of,
     options_of,
+    traits_of,
 )
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import (
@@ -45,6 +46,7 @@ def validate(
     _check_patterns(topology)
     _check_partitioners(topology)
     _check_global_tables(topology)
+    _check_tables(topology)
     for subtopology in topology.subtopologies():
         stages_of(subtopology.nodes)
     components.in_running_order(topology.subtopologies())
@@ -69,7 +71,33 @@ _ENDS = ("fixed_key_processor", "foreach", "foreach_async", "peek", "processor",
 
 
 def _is_end(node: Node) -> bool:
+    if traits_of(node).table is not None:
+        return True
     return isinstance(node, ProcessorNode) and node.operator.type in _ENDS
+
+
+def _check_tables(topology: Topology) -> None:
+    """Refuse two sinks to one table: a run's commit to it is one snapshot, with one mark."""
+    known: dict[tuple[str, str], Node] = {}
+    names: dict[str, tuple[str, Node]] = {}
+    for node in topology.nodes:
+        table = traits_of(node).table
+        if table is None:
+            continue
+        plan = table.plan
+        other = known.setdefault((plan.format, plan.location), node)
+        if other is not node:
+            raise TopologyError(
+                f"table {plan.location!r} is written at {node.site}, and at {other.site}",
+                fix="merge both streams ahead of one send_to_table, or write one of them to another table",
+            )
+        location, other = names.setdefault(plan.name, (plan.location, node))
+        if other is not node:
+            raise TopologyError(
+                f"table {plan.location!r} ({node.site}) has the name {plan.name!r}, and so has {location!r} "
+                f"({other.site})",
+                fix="give a DeltaTable another name=",
+            )
 
 
 def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:

@@ -44,11 +44,11 @@ class ArrowColumns:
         #: Type of objects -> (type of their column, function that makes its buffers but the first, of objects
         #: without None, the object that stands for None).
         self._made: dict[type, tuple[pa.DataType, Callable[[Sequence[Any]], Iterable[bytes]], Any]] = {
-            bytes: (arrow.binary(), _binary, b""),
-            str: (arrow.string(), _text, ""),
+            bytes: (arrow.binary(), binary_buffers, b""),
+            str: (arrow.string(), text_buffers, ""),
             int: (arrow.int64(), lambda numbers: (pack(f"{len(numbers)}q", *numbers),), 0),
             float: (arrow.float64(), lambda numbers: (pack(f"{len(numbers)}d", *numbers),), 0.0),
-            bool: (arrow.bool_(), lambda flags: (_packed(flags),), False),
+            bool: (arrow.bool_(), lambda flags: (bitmap(flags),), False),
         }
 
     def column(self, objects: Sequence[Any], wanted: pa.DataType | None = None) -> pa.Array:
@@ -81,13 +81,13 @@ class ArrowColumns:
         validity, null_count = None, 0
         if nulls:
             there = [each is not None for each in objects]
-            validity, null_count = self._arrow.py_buffer(_packed(there)), there.count(False)
+            validity, null_count = self._arrow.py_buffer(bitmap(there)), there.count(False)
             objects = [stand_in if each is None else each for each in objects]
         buffers = [validity, *map(self._arrow.py_buffer, buffers_of(objects))]
         return self._arrow.Array.from_buffers(kind, len(objects), buffers, null_count)
 
 
-def _binary(values: Sequence[bytes]) -> Iterable[bytes]:
+def binary_buffers(values: Sequence[bytes]) -> Iterable[bytes]:
     """Return the offsets and the bytes of values.
 
     :raises StructError: they are too many bytes for one column.
@@ -95,7 +95,7 @@ def _binary(values: Sequence[bytes]) -> Iterable[bytes]:
     return pack(f"{len(values) + 1}i", *accumulate(map(len, values), initial=0)), b"".join(values)
 
 
-def _text(values: Sequence[str]) -> Iterable[bytes]:
+def text_buffers(values: Sequence[str]) -> Iterable[bytes]:
     """Return the offsets and the bytes of texts.
 
     :raises StructError: they are too many bytes for one column.
@@ -103,11 +103,11 @@ def _text(values: Sequence[str]) -> Iterable[bytes]:
     """
     text = "".join(values)
     if not text.isascii():
-        return _binary([*map(str.encode, values)])
+        return binary_buffers([*map(str.encode, values)])
     return pack(f"{len(values) + 1}i", *accumulate(map(len, values), initial=0)), text.encode()
 
 
-def _packed(flags: Sequence[bool]) -> bytes:
+def bitmap(flags: Sequence[bool]) -> bytes:
     """Return flags as a bitmap, the first flag in the lowest bit."""
     digits = bytes(flags).translate(_DIGITS)[::-1]
     return int(digits, 2).to_bytes((len(digits) + 7) // 8, "little")

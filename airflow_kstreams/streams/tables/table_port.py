@@ -1,0 +1,254 @@
+"""Defines the port to one table of a lakehouse. ``tables/`` implements it on the libraries of each format,
+``testing/`` in memory.
+
+The protocol on it is ``batch/tables``'s. The port promises what that needs:
+
+- **One look.** :meth:`TablePort.look` loads the table anew, never from a cache, and what it answers is of one
+  state of the table.
+- **One commit.** :meth:`TablePort.commit` makes at most one snapshot, and only if the table is still in the
+  state of the look. Rows, summary and mark become visible together or not at all. It sends one request: it
+  never tries again, or moves its change onto another state. Of the state count the table's id, its newest
+  snapshot, schema and partitioning: beside an expiry of older snapshots a commit may land.
+- **The mark** is a number of ours that stands in the table under the name of an application and sink, as the
+  last of its commits wrote it. Expiry of snapshots and log cleanup keep it; so do a rollback and a restore.
+- **Files** are added by their facts alone: a commit opens none of them.
+
+A commit that fails may have landed, after a TableMovedError, too: where a proxy or a client has sent a
+request twice, the second one's conflict is the answer, and the first one has landed. So behind each failure
+the caller looks again: a mark at its number says so. The errors of all
+ports are TableMovedError, TableUnavailableError and TableRefusedError (``streams/errors.py``); a commit of
+files that cannot be the table's is a mistake of the caller, an InvariantError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, BinaryIO, Protocol
+from uuid import UUID
+
+import msgspec
+
+from airflow_kstreams.streams.table_plan import Column
+
+#: A value of a column without parts, or None.
+Plain = str | int | float | bool | bytes | date | datetime | UUID | Decimal | None
+
+
+#: What to do where a topology writes to tables and nobody says where they are.
+SAY_WHERE_TABLES_ARE = (
+    "name the Airflow connection that has them: tables_conn_id=; by hand: --tables-config FILE"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLook:
+    """A table as one look found it.
+
+    :param table_id: id that stays with the table, and that another table of its name does not have.
+    :param columns: its columns.
+    :param column_ids: dotted name of each column and part (``tags.element``, ``prices.key``,
+        ``prices.value``) -> the id that files carry for it; empty where columns have none.
+    :param schema_id: number of its schema; -1 where schemas have none.
+    :param partition_by: its partitioning, one text for each field, as in :class:`PartitionField`.
+    :param spec_id: number of its partitioning; -1 where partitionings have none.
+    :param sort_by: columns by which rows of a file are sorted, in their order.
+    :param snapshot: id of the newest snapshot or version; empty if there is none.
+    :param marks: sink -> last mark of the application asked for; sinks without one are absent. Delta cannot
+        list marks, so a look has that of the sink that the port was opened for alone.
+    :param target_bytes: size of files that the table asks for, bytes; 0 if it does not say.
+    :param refused: one sentence for each feature of the table that keeps us from writing to it.
+    :param state: what the implementation needs to commit on condition of this state.
+    """
+
+    table_id: str
+    columns: tuple[Column, ...]
+    column_ids: Mapping[str, int] = field(default_factory=dict)
+    schema_id: int = -1
+    partition_by: tuple[str, ...] = ()
+    spec_id: int = -1
+    sort_by: tuple[str, ...] = ()
+    snapshot: str = ""
+    marks: Mapping[str, int] = field(default_factory=dict)
+    target_bytes: int = 0
+    refused: tuple[str, ...] = ()
+    state: Any = field(default=None, repr=False, compare=False)
+
+
+class ColumnFacts(msgspec.Struct, frozen=True, array_like=True):
+    """Statistics of a column without parts in one file.
+
+    :param nulls: number of rows without a value.
+    :param lower: a value that no value is below; None if it is not known.
+    :param upper: a value that no value is above; None if it is not known.
+    """
+
+    nulls: int
+    lower: Any = None
+    upper: Any = None
+
+
+class FileFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A file of rows that a task has written and closed.
+
+    :param path: its location, complete.
+    :param size: its size, bytes.
+    :param rows: number of its rows.
+    :param partition: value of each field of the partitioning, in the order of
+        :attr:`TableLook.partition_by`; all rows of the file have it. A year, month, day or hour is a number
+        counted from 1970, a bucket its number; any other value is one of its column.
+    :param columns: column -> its statistics; columns without known ones are absent.
+    :param row_groups: offset in the file at which each row group begins, bytes.
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition: tuple[Any, ...] = ()
+    columns: Mapping[str, ColumnFacts] = {}
+    row_groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCommit:
+    """A snapshot to make.
+
+    :param application_id: the application.
+    :param sink: name of the sink: the mark is that of application and sink.
+    :param sequence: the mark to write.
+    :param summary: what the snapshot says of itself: name -> text, in addition to what the format asks for.
+    :param added: files to add; none for a snapshot without rows.
+    :param removed: paths of files to take out in the same snapshot.
+    """
+
+    application_id: str
+    sink: str
+    sequence: int
+    summary: Mapping[str, str] = field(default_factory=dict)
+    added: Collection[FileFacts] = ()
+    removed: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot of a table, as its history has it.
+
+    :param snapshot: its id, or the version.
+    :param made_ms: time at which it was made, epoch milliseconds.
+    :param operation: ``append``, ``overwrite``, ``delete`` or ``replace``; any other word of the format.
+    :param summary: what it says of itself.
+    """
+
+    snapshot: str
+    made_ms: int
+    operation: str
+    summary: Mapping[str, str]
+
+
+class TableFiles(Protocol):
+    """The storage in which a table's files lie. Paths are complete locations, as in :class:`FileFacts`."""
+
+    def path(self, name: str, partition: Iterable[tuple[str, Any]] = ()) -> str:
+        """Return the location of a new file.
+
+        :param name: name of the file, unique in the table.
+        :param partition: name and value of each field of the partitioning, for the folder's name.
+        """
+        ...
+
+    def create(self, path: str) -> BinaryIO:
+        """Open a new file for writing; it exists once it is closed without an error.
+
+        :raises TableUnavailableError: the storage did not answer, or is full.
+        :raises TableRefusedError: it may not be written.
+        """
+        ...
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """Return the size of each file, bytes; files that do not exist are absent."""
+        ...
+
+    def read(self, path: str) -> BinaryIO:
+        """Open a file for reading at any place."""
+        ...
+
+    def names(self, beginning: str) -> Iterable[tuple[str, int]]:
+        """Give location and time of the last change, epoch milliseconds, of each file whose name begins so,
+        in whatever folder of the table it lies.
+        """
+        ...
+
+    def delete(self, paths: Collection[str]) -> None:
+        """Delete files; those that do not exist are left out."""
+        ...
+
+
+class TablePort(Protocol):
+    """One table; it need not exist. Every call contacts its catalogue or storage.
+
+    Each raises TableUnavailableError and TableRefusedError.
+    """
+
+    def look(self, application_id: str = "") -> TableLook | None:
+        """Load the table anew; None if it does not exist.
+
+        :param application_id: the application whose marks to read; empty for none.
+        """
+        ...
+
+    def create(self, columns: tuple[Column, ...], partition_by: tuple[str, ...]) -> None:
+        """Create the table; a table that exists is left alone."""
+        ...
+
+    def widen(self, look: TableLook, *, added: tuple[Column, ...], widened: tuple[Column, ...]) -> None:
+        """Add optional columns and give columns wider types, in one commit on condition of the look.
+
+        :raises TableMovedError: the table has changed since.
+        """
+        ...
+
+    def files(self, look: TableLook) -> TableFiles:
+        """Return the storage of the table's files."""
+        ...
+
+    def commit(self, look: TableLook, commit: TableCommit) -> str:
+        """Make one snapshot, on condition of the look, and return its id.
+
+        :raises TableMovedError: the table has changed since.
+        :raises TableUnavailableError: it may have been committed.
+        """
+        ...
+
+    def drop_mark(self, look: TableLook, application_id: str, sink: str) -> None:
+        """Take a mark away, on condition of the look; formats whose marks expire by themselves do nothing."""
+        ...
+
+    def holds(self, look: TableLook, snapshot: str) -> bool | None:
+        """Return whether a snapshot is the newest one or one of those before it; None if the history does not
+        reach back that far.
+        """
+        ...
+
+    def snapshots(self, look: TableLook) -> tuple[Snapshot, ...]:
+        """Return the history up to the newest snapshot, the oldest first, as far as it is kept."""
+        ...
+
+    def expire(self, look: TableLook, keep: int) -> None:
+        """Forget all but the newest snapshots, on condition of the look, and delete what only they name.
+        Delta keeps versions by time instead, as the table says.
+        """
+        ...
+
+
+class TablesPort(Protocol):
+    """Opens tables."""
+
+    def table(self, spec: Any) -> TablePort:
+        """Return the port to a table. Nothing is asked of a catalogue yet.
+
+        :param spec: the table, as the topology describes it.
+        :raises ConfigError: a setting of the connection is missing or refused, with its name.
+        """
+        ...
