@@ -1,4 +1,5 @@
-"""Injects faults between the engine and Kafka: every port call of a cluster passes an interceptor.
+"""Injects faults between the engine and Kafka, and between it and tables: every port call of a cluster, or of
+a table, passes an interceptor.
 
 The interceptor gets the name of the call (``writer.commit``), its client, and the call itself. It decides
 whether the call takes effect, and which answer the caller gets: so it can crash before or after the call,
@@ -20,6 +21,13 @@ from airflow_kstreams.streams.ports import (
     TopicLimits,
     TopicSpec,
     WriterPort,
+)
+from airflow_kstreams.streams.table_plan import Column
+from airflow_kstreams.streams.tables.table_port import (
+    TableFiles,
+    TableLook,
+    TablePort,
+    TablesPort,
 )
 
 T = TypeVar("T")
@@ -127,11 +135,12 @@ class _FaultyClient:
 
     def __init__(self, inner: Any, interceptor: Interceptor) -> None:
         self.inner = inner
+        self._interceptor = interceptor
         self._call = interceptor.call
 
     def __init_subclass__(cls, *, port: type, called: str) -> None:
         for name, member in vars(port).items():
-            if not name.startswith("_") and callable(member):
+            if not name.startswith("_") and callable(member) and name not in vars(cls):
                 setattr(cls, name, _intercepted(name, f"{called}.{name}"))
 
 
@@ -172,6 +181,36 @@ class FaultyAdmin(_FaultyClient, port=AdminPort, called="admin"):
     """An admin client behind an interceptor."""
 
 
+class FaultyTables:
+    """A ``TablesPort`` that passes all calls of its tables, and of the storage of their files, to an
+    interceptor: ``table.look``, ``table.commit``, ``files.create``.
+
+    A commit that is made later than it is answered is one whose effect the interceptor keeps and makes then.
+
+    :param tables: the tables that take the calls.
+    """
+
+    def __init__(self, tables: TablesPort, interceptor: Interceptor) -> None:
+        self._tables = tables
+        self._interceptor = interceptor
+
+    def table(self, spec: Any) -> TablePort:
+        """Return the port to a table; the interceptor does not get this call, which asks nothing."""
+        return cast("TablePort", FaultyTable(self._tables.table(spec), self._interceptor))
+
+
+class FaultyTable(_FaultyClient, port=TablePort, called="table"):
+    """A table behind an interceptor."""
+
+    def files(self, look: TableLook) -> TableFiles:
+        """See ``TablePort``."""
+        return cast("TableFiles", FaultyFiles(self.inner.files(look), self._interceptor))
+
+
+class FaultyFiles(_FaultyClient, port=TableFiles, called="files"):
+    """The storage of a table's files behind an interceptor."""
+
+
 def _shown(argument: Any) -> Any:
     """Return an argument in an order that does not vary: names of topics, offsets without their metadata."""
     if isinstance(argument, Mapping):
@@ -179,5 +218,5 @@ def _shown(argument: Any) -> Any:
             return {str(partition): offset.offset for partition, offset in sorted(argument.items())}
         return dict(argument)
     if isinstance(argument, Collection) and not isinstance(argument, str):
-        return sorted(each.name if isinstance(each, TopicSpec) else each for each in argument)
+        return sorted(each.name if isinstance(each, TopicSpec | Column) else each for each in argument)
     return argument

@@ -36,6 +36,7 @@ from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.time_limits import stream_time_plans
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.testing.collected_rows import CollectedRows
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
 from airflow_kstreams.testing.in_memory_topics import InMemoryTopics
 from airflow_kstreams.testing.output_topics import OutputTopics
@@ -82,6 +83,8 @@ class TasksInMemory:
         #: The records of global tables, by topic.
         self._globals: dict[str, dict[bytes, bytes]] = {topic: {} for topic in plan.globals}
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
+        #: The rows for each table, in order.
+        self.rows = {table.name: CollectedRows() for table in plan.tables}
         read = {*plan.intermediates}
         #: Subtopologies that write what others read.
         self._upstream = {sub.id for sub in plan.subtopologies if read & {*sub.sinks}}
@@ -101,6 +104,7 @@ class TasksInMemory:
                 for number, group in enumerate(groups[sub.id])
             ]
             for sub in plan.subtopologies
+            if not sub.lands
         }
 
     @property
@@ -238,6 +242,7 @@ class TasksInMemory:
                 say_shared=self._say_shared,
                 topic_ids=dict.fromkeys((partition.topic for partition in positions), "test"),
                 global_entries=self._globals,
+                table_rows=self.rows,
                 make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
