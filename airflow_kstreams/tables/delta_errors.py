@@ -1,0 +1,49 @@
+"""Turns errors of deltalake into those of the port.
+
+deltalake has few classes of errors and says the rest in texts. A commit that fails in a way not known here
+may have landed, so that is :class:`TableUnavailableError`, behind which the caller looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
+
+from airflow_kstreams.streams.errors import KStreamsError, TableMovedError, TableRefusedError
+from airflow_kstreams.tables.storage_errors import TablePlace, storage_error
+
+
+@contextmanager
+def port_errors(place: TablePlace, doing: str) -> Iterator[None]:
+    """Raise the port's errors for those of deltalake within a block.
+
+    :param place: the table.
+    :param doing: what the block does, as a noun: ``commit``, ``look``.
+    """
+    try:
+        yield
+    except KStreamsError:
+        raise
+    except (DeltaError, OSError, ValueError) as error:
+        raise _port_error(place, doing, error) from None
+
+
+def _port_error(place: TablePlace, doing: str, error: Exception) -> KStreamsError:
+    what = f"table {place.name!r}: {doing}"
+    match error:
+        case CommitFailedError():
+            return TableMovedError(f"{what}: the table has changed since the look: {place.said(error)}")
+        case DeltaProtocolError() | SchemaMismatchError() | ValueError():
+            return TableRefusedError(f"{what}: refused: {place.said(error)}")
+        case TableNotFoundError() if "denied" not in str(error).lower():
+            return TableMovedError(f"{what}: the table is gone: {place.said(error)}")
+        case _:
+            return storage_error(place, doing, error)
