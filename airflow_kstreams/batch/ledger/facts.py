@@ -269,6 +269,25 @@ class Acceptance(msgspec.Struct, frozen=True, array_like=True):
     times: PartitionTimes = PartitionTimes()
 
 
+class LandedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last commit of an application to a table.
+
+    :param table_id: id of the table.
+    :param sequence: number of the commit. No reset takes it back: the mark in the table stays, too.
+    :param snapshot: id of the snapshot that it made, or the version.
+    :param run_id: the run that made it.
+    :param rows: number of rows that it added.
+    :param files: number of files that it added.
+    """
+
+    table_id: str
+    sequence: int
+    snapshot: str = ""
+    run_id: str = ""
+    rows: int = 0
+    files: int = 0
+
+
 class ResetStage(enum.Enum):
     """The stage of a reset: ``STOPPING -> DELETING -> DONE``, or at once ``STOPPING -> DONE`` when no topic
     is to be deleted. Until it is done, no run begins.

@@ -34,6 +34,7 @@ from airflow_kstreams.batch.ledger.facts import (
     Assignment,
     ChangelogEnds,
     ContinuousRun,
+    LandedTable,
     Lease,
     OwnTopics,
     ResetRecord,
@@ -106,6 +107,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     changelog_ends: ChangelogEnds | None = None
     accepted: dict[PartitionName, Acceptance] = {}
     history: int = -1
+    tables: dict[str, LandedTable] = {}
 
 
 def check_run_id(run_id: str) -> None:

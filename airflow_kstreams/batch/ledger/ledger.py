@@ -47,6 +47,7 @@ from airflow_kstreams.batch.ledger.facts import (
     Assignment,
     ChangelogEnds,
     ContinuousRun,
+    LandedTable,
     Lease,
     OwnTopics,
     ResetRecord,
@@ -103,6 +104,7 @@ class Ledger:
         has finished.
     :param accepted: ``topic-partition`` -> the offset from which ``reset --accept`` lets reading go on, until
         a run that reads the partition finishes.
+    :param tables: name of a table's sink -> the last commit to it.
     :param past: summary of the earlier runs: their number, the last one, the offsets at which they left each
         topic, the index.
     :param checkpoint: offsets of the last checkpoint, ``[from, to)``; None if there is none, or if a record
@@ -123,6 +125,7 @@ class Ledger:
     own_topics: OwnTopics | None = None
     changelog_ends: ChangelogEnds | None = None
     accepted: Mapping[TopicPartition, Acceptance] = field(default_factory=dict)
+    tables: Mapping[str, LandedTable] = field(default_factory=dict)
     past: PastRuns = field(default=PastRuns())
     checkpoint: Span | None = None
     history_at: int = -1
@@ -460,6 +463,7 @@ class _Source:
             own_topics=held.own_topics,
             changelog_ends=held.changelog_ends,
             accepted={partition_named(name): each for name, each in held.accepted.items()},
+            tables=held.tables,
             past=held.past,
             checkpoint=state.span,
             history_at=state.history_at,

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from airflow_kstreams.batch.ledger.facts import LandedTable
 from airflow_kstreams.batch.ledger.history import RunHistory
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, sum_parked
@@ -123,6 +124,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param attempts: the number of its attempts; 0 where it is not known.
     :param history: what happened to it; a detail.
     :param thresholds: bounds beyond which looks call it odd; None where they are not known.
+    :param tables: name of a table's sink -> the last commit to it when the run was finished, its own unless
+        it had nothing to do.
     """
 
     run_id: str
@@ -159,6 +162,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     history: RunHistory | None = None
     thresholds: Thresholds | None = None
     purposes: dict[str, str] = {}
+    tables: dict[str, LandedTable] = {}
 
     @property
     def state(self) -> str:

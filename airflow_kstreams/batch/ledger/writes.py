@@ -114,6 +114,7 @@ class _Writing:
             changelog_ends=ledger.changelog_ends,
             accepted={str(tp): each for tp, each in sorted(ledger.accepted.items())},
             history=ledger.history_at,
+            tables=dict(sorted(ledger.tables.items())),
         )
         return LedgerRecords(self._records, self._add_checkpoint(checkpoint), self._finished)
 

@@ -77,6 +77,7 @@ from airflow_kstreams.batch.run.lease.lease import (
 )
 from airflow_kstreams.batch.run.run_finish import RunFinish
 from airflow_kstreams.batch.run.source_topics import ensure_dead_letter_topic, with_matches
+from airflow_kstreams.batch.run.tables.landing import seal
 from airflow_kstreams.streams.errors import (
     DataLossError,
     TopologyError,
@@ -86,6 +87,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 
 log = package_log(__name__)
 
@@ -108,6 +110,7 @@ class Coordinator:
     :param cluster: the cluster that holds all topics.
     :param settings: settings of the application.
     :param clock: clock to go by; the machine's unless given.
+    :param tables: opens the tables that runs write to; None if it was not said where they are.
     :ivar session: clients of the coordinator, and its reads and writes.
     :ivar lease: the lease that :meth:`begin` took, which has to be renewed and given up.
     :ivar attempt: the attempt that it makes, as the ledger is to keep it.
@@ -115,9 +118,15 @@ class Coordinator:
     """
 
     def __init__(
-        self, cluster: ClusterPort, settings: ApplicationSettings, *, clock: Clock | None = None
+        self,
+        cluster: ClusterPort,
+        settings: ApplicationSettings,
+        *,
+        clock: Clock | None = None,
+        tables: TablesPort | None = None,
     ) -> None:
         self._settings = settings
+        self._tables = tables
         self._app = settings.application_id
         self.session = CoordinatorSession(cluster, settings, clock=clock)
         self.attempt = CoordinatorAttempt(
@@ -186,6 +195,9 @@ class Coordinator:
         :raises UpstreamNotDoneError: a subtopology before this one is not done.
         :raises RunSupersededError: stops were to be frozen, and another driver owns the slice.
         """
+        if slice_.plan.topology.subtopology(subtopology_id).lands:
+            seal(self.session, self.lease, slice_)
+            return ()
         folded = frozen_upstream(self.session, self.lease, slice_, subtopology_id)
         with self.session.reading:
             left = unfinished_groups(slice_, subtopology_id, folded=folded, reader=self.session.reader)
@@ -218,8 +230,8 @@ class Coordinator:
         caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=False)
         with self.claim.keeping_failures(caller, "finish"):
             retrying = self.lease.taking_over(caller, same_run_may_wait=False)
-            finish = RunFinish(self.session, self.lease, self.attempt, seen=seen).finish
-            return retrying(finish, caller, reports)
+            finish = RunFinish(self.session, self.lease, self.attempt, seen=seen, tables=self._tables)
+            return retrying(finish.finish, caller, reports)
 
     def close(self) -> None:
         """Give up a lease that is still held, and close the clients."""
@@ -279,7 +291,7 @@ class Coordinator:
         try:
             plan = with_matches(plan, self.session.admin, self._settings, ledger)
             request = dataclasses.replace(request, plan=plan)
-            new = build_slice(self.session, request=request, facts=facts)
+            new = build_slice(self.session, request=request, facts=facts, tables=self._tables)
         except (DataLossError, TopologyError) as error:
             if self._has_begun_meanwhile(plan, facts):
                 raise self.lease.lost_race(caller) from error

@@ -53,7 +53,7 @@ def frozen_upstream(
             lease.write([intermediate_stop_record(slice_, stop) for stop in stops])
         except KStreamsError as error:
             doubtful = isinstance(error, _DOUBTFUL) and error.is_retriable
-            if not writes_left or not doubtful:
+            if not writes_left or not doubtful or lease.held is None:
                 raise
             log.info("run %s: the stops are read again: %s", slice_.run_id, error.cause)
             lease.reclaim()

@@ -1,6 +1,9 @@
 """Finishes a run: writes the finished marker and the ledger's entry in one transaction, under the
 coordinator's claim. What they hold is decided in :mod:`airflow_kstreams.batch.run.finish`.
 
+A run that writes to tables commits its files to them between the check and the marker
+(:mod:`airflow_kstreams.batch.run.tables.landing`).
+
 Order: a ledger that says finished ends it, as a repeated finish does. Then it waits for the lease of another
 owner, claims the id unless its own driver holds the claim, reads both logs, checks that everything is at its
 stop, and writes. A crash before the commit changes nothing. After it the run is finished: only processed
@@ -24,15 +27,19 @@ import msgspec
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.invariants import check_finish
+from airflow_kstreams.batch.ledger.facts import LandedTable
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
+from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.metadata_records import finished_record, plan_pieces
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.attempts import CoordinatorAttempt
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.lease.lease import Claimant, CoordinatorLease
+from airflow_kstreams.batch.run.tables.landing import Landing, seal
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
@@ -41,6 +48,7 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
 )
 from airflow_kstreams.streams.printable import package_log
+from airflow_kstreams.streams.tables.table_port import TablesPort
 
 log = package_log(__name__)
 
@@ -52,6 +60,7 @@ class RunFinish:
     :param lease: the lease that it may hold.
     :param attempt: the attempt that it makes.
     :param seen: the ledger as the caller has just read it without waiting; None if it has not.
+    :param tables: opens the tables that the run writes to.
     """
 
     def __init__(
@@ -61,12 +70,14 @@ class RunFinish:
         attempt: CoordinatorAttempt,
         *,
         seen: Ledger | None = None,
+        tables: TablesPort | None = None,
     ) -> None:
         self._session = session
         self._app = session.application_id
         self._lease = lease
         self._attempt = attempt
         self._seen = seen
+        self._tables = tables
 
     def finish(self, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:
         run_id = caller.run_id
@@ -116,8 +127,18 @@ class RunFinish:
                 fix="begin the run first",
                 run_id=run_id,
             )
+        if slice_.plan.targets:
+            metadata = seal(self._session, self._lease, slice_)
         with self._attempt.steps.step("finish"):
             closed = close_slice(self._session, slice_=slice_, folded=metadata, reports=reports)
+        landed = ledger.tables
+        if slice_.plan.targets:
+            now = self._land(slice_, metadata)
+            # The lease was renewed meanwhile, and the run may be finished.
+            ledger = self._session.read_ledger()
+            if now is None or (done := finished_run(ledger, run_id)) is not None:
+                return done or closed.summary
+            landed = {**ledger.tables, **now}
         history, others = self._attempt.finished(slice_, captured_by=metadata.owner)
         change = LedgerChange(
             ledger=dataclasses.replace(
@@ -125,8 +146,11 @@ class RunFinish:
                 reset=None,
                 changelog_ends=closed.changelogs or ledger.changelog_ends,
                 accepted={tp: each for tp, each in ledger.accepted.items() if tp not in closed.offsets},
+                tables=landed,
             ),
-            finished=msgspec.structs.replace(closed.summary, history=history, attempts=history.number),
+            finished=msgspec.structs.replace(
+                closed.summary, history=history, attempts=history.number, tables=dict(landed)
+            ),
             details_kept=self._session.settings.ledger_details_kept,
         )
         check_finish(slice_, metadata, closed.offsets)
@@ -145,6 +169,12 @@ class RunFinish:
         log.info("application %s: run %s is finished", self._app, run_id)
         self._purge(closed)
         return finished or closed.summary
+
+    def _land(self, slice_: Slice, folded: Folded) -> dict[str, LandedTable] | None:
+        """Commit the run's files to its tables; None if the run was found finished."""
+        landing = Landing(session=self._session, tables=self._tables, slice=slice_, folded=folded)
+        with nullcontext() if self._lease.held is None else self._lease.renewing():
+            return landing.land()
 
     def _purge(self, done: FinishedSlice) -> None:
         """Delete processed repartition records; only saves space, so a failure is logged and left to the

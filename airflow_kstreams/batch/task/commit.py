@@ -2,7 +2,7 @@
 
 exactly_once, one transaction:
 
-1. Emit cached results (outputs).
+1. Emit cached results (outputs). Close the files that were written for tables, and list them.
 2. Write one changelog record per changed key.
 3. Last commit only: the done notification of a task that writes intermediate topics. It becomes visible with
    everything that this task has written for the slice, and only the last commit commits the stop offsets: so
@@ -31,6 +31,7 @@ import msgspec
 
 from airflow_kstreams.batch.invariants import TaskInvariants
 from airflow_kstreams.batch.metrics import TaskMeter
+from airflow_kstreams.batch.protocol.file_list import ListedFile, list_file
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata, PackedCounts
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, done_record
@@ -45,6 +46,8 @@ from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
+from airflow_kstreams.streams.tables.table_port import FileFacts
+from airflow_kstreams.streams.tables.table_rows import TableRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class TaskClients:
     :param state: writes changelogs, notifications and offsets in transactions; the same writer in
         exactly_once.
     :param written: topics that take part in the transactions.
+    :param tables: name of a table's sink -> what takes the task's rows for it.
     """
 
     admin: AdminPort
@@ -62,6 +66,7 @@ class TaskClients:
     outputs: WriterPort
     state: WriterPort
     written: Collection[str]
+    tables: Mapping[str, TableRows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +129,10 @@ class TaskCommit:
         self._input_stops = {part.topic_partition: part.stop_offset for part in basis.slice.inputs}
         self.changelog_ends: Mapping[TopicPartition, int] = basis.changelog_ends
         self.commits = 0
+        #: Files in the list of the open transaction, by table.
+        self._listed: dict[str, list[FileFacts]] = {}
+        #: True while it is not known whether a commit has come through.
+        self._doubtful = False
         self._invariants = TaskInvariants(
             basis.slice,
             basis.share.bounds,
@@ -159,6 +168,7 @@ class TaskCommit:
         # Step 1. Emit cached results.
         self.begin()
         task.flush()
+        self._list_files(state)
         if outputs is not state:
             outputs.flush()
         counters = self._counters(task, now_seconds, last=last)
@@ -177,8 +187,10 @@ class TaskCommit:
         # Step 6. Add the offsets.
         state.send_offsets(offsets, self._clients.reader)
         # Step 7. Commit.
+        self._doubtful = True
         state.commit()
-        self._open = False
+        self._open = self._doubtful = False
+        self._listed = {}
         self._invariants.committed(offsets)
         return counters
 
@@ -213,6 +225,20 @@ class TaskCommit:
             self._open = False
             await_leaders(self._clients.admin, self._clients.written)
             self._clients.state.abort()
+            if not self._doubtful:
+                # No list can name these files.
+                for name, rows in self._clients.tables.items():
+                    rows.abandon(self._listed.get(name, ()))
+
+    def _list_files(self, writer: WriterPort) -> None:
+        """Close the files that were written for tables since the last commit, and list them."""
+        slice_, task_id = self._basis.slice, str(self._basis.task_id)
+        commit = self._basis.before.commits + self.commits + 1
+        for name, rows in self._clients.tables.items():
+            self._listed[name] = files = rows.take()
+            for file in files:
+                listed = ListedFile(slice_.run_id, task_id, commit, file)
+                list_file(writer, slice_.plan.topology.application_id, name, listed)
 
     def _begin(self) -> None:
         if not self._open:

@@ -59,7 +59,7 @@ from airflow_kstreams.batch.task.read_failures import ReadFailures
 from airflow_kstreams.batch.task.restore import ChangelogEvidence, restore_stores
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.batch.task.work import SliceWork, TaskSetup, TaskSlice, Work
-from airflow_kstreams.streams.errors import KStreamsError, RecordError, TaskFencedError
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TaskFencedError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.nodes import global_tables_of
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
@@ -72,6 +72,8 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import StateOwner
+from airflow_kstreams.streams.tables.table_port import SAY_WHERE_TABLES_ARE
+from airflow_kstreams.streams.tables.table_rows import RowsWriter, TableRows
 
 log = package_log(__name__)
 _FENCED_POLL_SECONDS = 0.5
@@ -231,7 +233,14 @@ class TaskAttempt:
         fenced_ms = self._clock.now_ms()
         # Now that no older attempt can change what there is to do.
         slice_, share = self._share(reader, admin)  # steps 2 and 3
-        clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
+        clients = TaskClients(
+            admin=admin,
+            reader=reader,
+            outputs=outputs,
+            state=state,
+            written=written,
+            tables=self._table_rows(slice_),
+        )
         before = committed_progress(slice_, share)
         if share.processed:
             if share.notify:
@@ -392,6 +401,8 @@ class TaskAttempt:
                 make_caller=self._setup.make_caller,
                 topic_ids=slice_.plan.topic_ids,
                 global_entries={topic: table.entries for topic, table in tables.items()},
+                run_id=slice_.run_id,
+                table_rows=clients.tables,
             ),
         )
 
@@ -407,6 +418,29 @@ class TaskAttempt:
             clock=self._clock,
             scratch=self._setup.scratch,
         )
+
+    def _table_rows(self, slice_: Slice) -> dict[str, TableRows]:
+        """Open what takes the task's rows, by table."""
+        plan = slice_.plan.topology
+        names = plan.subtopology(self._task_id.subtopology).tables
+        if not names:
+            return {}
+        if self._setup.open_rows is None:
+            raise ConfigError(
+                f"task {self._task_id} writes to table {names[0]!r}, and it is not said where tables are",
+                fix=SAY_WHERE_TABLES_ARE,
+            )
+        writer = RowsWriter(
+            application_id=plan.application_id,
+            run_id=slice_.run_id,
+            task_id=str(self._task_id),
+            attempt=self._number,
+        )
+        return {
+            table.name: self._setup.open_rows(table, slice_.plan.targets[table.name], writer)
+            for table in plan.tables
+            if table.name in names
+        }
 
     def _writers(self) -> tuple[WriterPort, WriterPort]:
         """Make the writers of outputs and of state; initialising the latter fences older attempts."""

@@ -19,7 +19,7 @@ The end of a reading is bounded in a batch, where every partition has a stop off
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -31,7 +31,7 @@ from airflow_kstreams.batch.ledger.fold import LeaseOf, LeaseState, last_lease
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, deleted, truncated_below
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
-from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
+from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, FrozenTarget, Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, end_epochs, looked_at, slice_of, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.global_table_read import GlobalTables
@@ -49,6 +49,8 @@ from airflow_kstreams.streams.ports import (
 )
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.table_plan import TablePlan
+from airflow_kstreams.streams.tables.table_rows import RowsWriter, TableRows
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -98,6 +100,10 @@ class TaskAssignment:
         )
 
 
+#: ``open_rows(table, target, writer)`` gives what takes a task's rows for a table.
+OpenRows = Callable[[TablePlan, FrozenTarget, RowsWriter], TableRows]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSetup:
     """The parts that every attempt of a task is made from.
@@ -111,6 +117,7 @@ class TaskSetup:
     :param make_caller: makes the caller that runs the calls of asynchronous nodes; a loop and threads unless
         given.
     :param global_tables: the global tables that its process has read.
+    :param open_rows: opens what takes rows for tables; None where it was not said where tables are.
     """
 
     topology: Topology
@@ -121,6 +128,7 @@ class TaskSetup:
     scratch: Path | None = None
     make_caller: MakeCaller | None = None
     global_tables: GlobalTables = field(default_factory=GlobalTables)
+    open_rows: OpenRows | None = None
 
 
 class Work(Protocol):

@@ -149,8 +149,8 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
     :param written: records written to each sink of the subtopology, in the plan's order.
     :param sent: topic -> records sent to topics that a processor names.
     :param left_out: records that went no further, by node and rule, see ``RecordCounts``.
-    :param unbalanced: place of a sink whose count does not fit the others, the count that it must have, and
-        the one that it has; empty if all fit.
+    :param unbalanced: place in ``SubtopologyPlan.written`` of a topic or table whose count does not fit the
+        others, the count that it must have, and the one that it has; empty if all fit.
     """
 
     read: tuple[int, ...] = ()
@@ -177,7 +177,7 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
         wrong: tuple[int, ...] = ()
         if unbalanced is not None:
             topic, arrived, written = unbalanced
-            wrong = (plan.sinks.index(topic), arrived, written)
+            wrong = (plan.written.index(topic), arrived, written)
         return cls(
             read=_placed(counts.read, plan.sources),
             outside=_placed(counts.outside, plan.sources) if counts.outside else (),
@@ -202,7 +202,7 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
         if not self.unbalanced:
             return None
         place, arrived, written = self.unbalanced
-        return (plan.sinks[place], arrived, written) if 0 <= place < len(plan.sinks) else None
+        return (plan.written[place], arrived, written) if 0 <= place < len(plan.written) else None
 
     def shorter(self) -> PackedCounts | None:
         """Return these counts with half as many nodes by name; None if there are no more to add up."""

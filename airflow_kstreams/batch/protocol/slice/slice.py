@@ -131,6 +131,28 @@ class FrozenTable(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[tuple[int, int], ...]
 
 
+class FrozenTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table that a run writes to, as its begin found it.
+
+    :param table_id: id of the table.
+    :param schema_id: number of the schema that files are written with; -1 where schemas have none.
+    :param spec_id: number of the partitioning; -1 where partitionings have none.
+    :param sequence: number of the run's commit to the table: the mark that it leaves there.
+    :param target_bytes: size of files that the table asks for, bytes; 0 if it does not say.
+    :param sort_by: columns by which rows of a file are sorted.
+    :param column_ids: dotted name of each column of the rows, and of their parts -> the id that files carry
+        for it; empty where columns have none.
+    """
+
+    table_id: str
+    sequence: int
+    schema_id: int = -1
+    spec_id: int = -1
+    target_bytes: int = 0
+    sort_by: tuple[str, ...] = ()
+    column_ids: dict[str, int] = {}
+
+
 class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records that lie behind the cut of a data interval and are dated before it: they are the next run's.
 
@@ -211,6 +233,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param end_of_run: the moment to which the end of the run brings stream time; None without one.
     :param begin_steps: times of the steps of begin.
     :param thresholds: bounds beyond which looks call the run odd; None where they are not known.
+    :param targets: name of a table's sink -> the table; none in a run that has nothing to do.
     """
 
     topology: TopologyPlan
@@ -240,6 +263,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     end_of_run: EndOfRun | None = None
     begin_steps: tuple[StepTimes, ...] = ()
     thresholds: Thresholds | None = None
+    targets: dict[str, FrozenTarget] = {}
 
     def __post_init__(self) -> None:
         refuse_too_many(self.partitions.values())

@@ -42,11 +42,13 @@ from airflow_kstreams.batch.run.begin.stream_time import (
     refuse_unfit_end_of_run,
 )
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
+from airflow_kstreams.batch.run.tables.targets import frozen_targets
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.tables.table_port import TablesPort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,16 @@ class NewSlice:
     parked: Mapping[str, int | None] = field(default_factory=dict)
 
 
-def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> NewSlice:
-    """Freeze a new slice.
+def build_slice(
+    session: CoordinatorSession,
+    *,
+    request: SliceRequest,
+    facts: RunFacts,
+    tables: TablesPort | None = None,
+) -> NewSlice:
+    """Freeze a new slice. A run that has nothing to do contacts no catalogue of tables.
 
+    :param tables: opens the tables that the run writes to.
     :param facts: facts of the last run: no slice of ours is under way; the stop offsets of another program's
         slice are kept.
     :raises ConfigError: the application keeps state of a later data interval.
@@ -126,6 +135,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
             blocked={str(tp): end for tp, end in sorted(frozen.blocked.items())},
             behind_cut=frozen.behind_cut,
             end_of_run=held_by_blocked(end_of_run, plan, {tp.topic for tp in frozen.blocked}),
+            targets=frozen_targets(tables, plan, ledger) if plan.tables and not empty else {},
             begin_steps=begin_steps(session, ground, asked_ms),
         ),
         inputs=inputs,

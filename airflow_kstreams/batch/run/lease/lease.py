@@ -8,7 +8,7 @@ it is free, and is refused if the owner turns out to be alive (:mod:`.lease_obse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -36,6 +36,7 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.printable import package_log
 
 log = package_log(__name__)
@@ -165,10 +166,17 @@ class CoordinatorLease:
                 self.reclaim()
                 self._session.write((), lease=renewed)
 
-    def write(self, records: Iterable[MetadataRecord], *, lease: Lease | None = None) -> None:
+    def write(
+        self,
+        records: Iterable[MetadataRecord],
+        *,
+        lease: Lease | None = None,
+        offsets: Mapping[TopicPartition, CommittedOffset] | None = None,
+    ) -> None:
         """Write decisions of the lease's owner in one transaction.
 
         :param lease: the lease, if it is to be renewed in the same transaction.
+        :param offsets: offsets to commit in the same transaction.
         :raises RunSupersededError: another driver owns the slice.
         :raises TaskFencedError: another coordinator has claimed the id meanwhile, perhaps only to look;
             :meth:`reclaim` tells. Whether the records were written is not known.
@@ -179,7 +187,7 @@ class CoordinatorLease:
                 raise self._superseded
             if not self._session.claimed:
                 self.reclaim()
-            self._session.write(records, lease=lease)
+            self._session.write(records, lease=lease, offsets=offsets)
 
     def release(self) -> None:
         """Give the lease up, so that the next owner need not wait for its end.

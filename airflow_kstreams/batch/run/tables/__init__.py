@@ -1,0 +1,1 @@
+"""Looks at tables when a run begins, and lands its files in them when it ends."""
