@@ -6,6 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 venv="$root/.venv"
 python="$venv/bin/python"
 setup_dir="$root/.setup"
+object_store="$setup_dir/object-store"
 kafka_version=${KSTREAMS_DEV_KAFKA_VERSION:-4.2.1}
 kafka_streams_version=4.3.0
 kafka_libs="$root/.kafka/libs-$kafka_version"
