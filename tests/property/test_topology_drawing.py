@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import Topology, TopologyBuilder
 from airflow_kstreams.streams.picture.chart import chart
-from airflow_kstreams.streams.picture.columns import Link, columns
 from airflow_kstreams.streams.picture.layout import Layout, layout
+from airflow_kstreams.streams.picture.places import Link, columns
 from tests.support.examples import examples
 from tests.support.topology import drawn_topologies as drawn
 

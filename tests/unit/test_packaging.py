@@ -33,14 +33,15 @@ _EXTRAS_OF = {
     "launch": {"airflow"},
     "spark": {"otel", "spark"},
     "streams": {"rocksdb", "spark"},
+    "tables": {"delta", "iceberg"},
 }
 
 
-def test_all_is_every_other_extra_but_the_older_spark() -> None:
+def test_all_is_every_other_extra_but_the_older_spark_and_tables() -> None:
     assert {"airflow", "kafka-ui", "otel", "rocksdb", "schema-registry", "spark"} <= set(_EXTRAS)
     (everything,) = map(Requirement, _EXTRAS["all"])
     assert everything.name == PACKAGE
-    assert everything.extras == set(_EXTRAS) - {"all", "spark35"}
+    assert everything.extras == set(_EXTRAS) - {"all", "spark35", "delta", "iceberg"}
 
 
 def test_pysparks_two_distributions_cannot_differ_when_both_are_installed() -> None:
@@ -122,7 +123,7 @@ def imported(file: Path) -> Iterator[str]:
 
 
 #: Imported only where OpenLineage, which needs attrs, is installed, or the library with which records cross
-#: by columns; and by type checkers alone.
+#: by columns, or pyiceberg, whose errors are pydantic's; and by type checkers alone.
 _NEEDLESS = {"airflow_kstreams_columns", "attrs", "openlineage", "pydantic", "typing_extensions"}
 
 

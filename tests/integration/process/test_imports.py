@@ -93,6 +93,31 @@ with TopologyTestDriver(builder.build(), application_id="demo") as driver:
 answer = {"rows": rows, "modules": sorted(sys.modules)}
 """
 
+_TABLE_FILES = """
+import sys, uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from airflow_kstreams.streams.table_plan import Column, DecimalType, ListType, MapType, StructType
+from airflow_kstreams.streams.tables.table_rows import RowsWriter
+from airflow_kstreams.tables.parquet.parquet_files import FileNames, FilePlan, ParquetRows
+from tests.support.tables.folder_files import FolderFiles
+place = StructType((Column("city", "text"), Column("fare", DecimalType(9, 2), required=False)))
+kinds = ["text", "long", "double", "boolean", "binary", "date", "instant", "uuid", DecimalType(38, 2)]
+kinds += [ListType("instant"), MapType("double"), place]
+columns = tuple(Column(f"c{place}", kind, required=False) for place, kind in enumerate(kinds))
+fields = ("bucket(4, c0)", "truncate(10, c1)", "c3", "truncate(1, c4)", "month(c5)", "hour(c6)", "c7", "c8")
+now = datetime.now(UTC)
+row = ("a", 1, 1.5, True, b"x", date.today(), now, uuid.uuid4(), Decimal(1))
+row += ([now], {"a": 1.5}, ("b", Decimal(2)))
+plan = FilePlan(columns=columns, partition_by=fields, sort_by=("c1", "c0", "c6"))
+names = FileNames(RowsWriter(application_id="a", run_id="r", task_id="0_0", attempt=1))
+writer = ParquetRows(FolderFiles(Path("files")), plan, names)
+for each in (row, (None,) * len(row)):
+    writer.add(each)
+answer = {"rows": [file.rows for file in writer.take()], "modules": sorted(sys.modules)}
+"""
+
 _SCHEMA_REGISTRY = """
 import socket, sys, threading
 def refuse(self, *args):
@@ -127,6 +152,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Answers:
         "names": _NAMES,
         "map_batches": _MAP_BATCHES,
         "batches run": _BATCHES_RUN,
+        "table files": _TABLE_FILES,
         "schema registry": _SCHEMA_REGISTRY,
         "verifier": _VERIFIER,
     }
@@ -204,6 +230,14 @@ def test_pandas_is_not_imported_when_batches_hold_what_most_records_hold(plain: 
     found = plain.to("batches run")
 
     assert found["rows"] == [[None, 1], ["a", None], ["ä", 1.5], ["b", True], ["", "text"]]
+    assert "pyarrow" in found["modules"]
+    assert "pandas" not in found["modules"]
+
+
+def test_pandas_is_not_imported_when_rows_of_all_types_are_written_for_a_table(plain: Answers) -> None:
+    found = plain.to("table files")
+
+    assert found["rows"] == [1, 1]
     assert "pyarrow" in found["modules"]
     assert "pandas" not in found["modules"]
 

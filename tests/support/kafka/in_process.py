@@ -17,13 +17,14 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
+from airflow_kstreams.batch.task.work import OpenRows, SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 from airflow_kstreams.testing import FaultyCluster
 from airflow_kstreams.testing.faults import Interceptor
 from tests.support.kafka.launches import lease_held, share_of
@@ -40,6 +41,8 @@ class Application:
     :param launching: the cluster as the driver sees it that launches the tasks; without the interceptor
         unless given.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
+    :param tables: opens the tables that it writes to.
+    :param open_rows: opens what takes a task's rows for a table.
     """
 
     application_id: str
@@ -52,6 +55,8 @@ class Application:
     interceptor: Interceptor | None = None
     launching: ClusterPort | None = None
     make_caller: MakeCaller | None = None
+    tables: TablesPort | None = None
+    open_rows: OpenRows | None = None
 
     @property
     def checked(self) -> ApplicationSettings:
@@ -73,7 +78,7 @@ class Application:
 
     def coordinator(self) -> Coordinator:
         """Make a coordinator, as capture, a driver and finish do."""
-        return Coordinator(self.cluster, self.checked, clock=self.clock)
+        return Coordinator(self.cluster, self.checked, clock=self.clock, tables=self.tables)
 
     def begin(
         self,
@@ -126,6 +131,7 @@ class Application:
             settings=self.checked,
             clock=self.clock or SystemClock(),
             make_caller=self.make_caller,
+            open_rows=self.open_rows,
         )
         return TaskRunner(setup, SliceWork(without_partitions(slice_), share)).run()
 
@@ -161,5 +167,6 @@ def tasks_of(slice_: Slice) -> list[TaskId]:
     return [
         TaskId(subtopology=sub.id, group=group)
         for sub in slice_.plan.topology.subtopologies
+        if not sub.lands
         for group in range(slice_.plan.tasks[str(sub.id)])
     ]

@@ -19,7 +19,7 @@ from tests.unit.cli.test_app import invoke
 def test_extra_is_refused_with_those_there_are_when_it_is_of_no_use(extra: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"no use for extra '{extra}'") as raised:
         build_archive(tmp_path / "a.tar.gz", extras=[extra])
-    assert raised.value.fix == "use one of otel, rocksdb, schema-registry, or none"
+    assert raised.value.fix == "use one of delta, iceberg, otel, rocksdb, schema-registry, or none"
 
 
 @pytest.mark.remedy("package_archive._required: use one of")
