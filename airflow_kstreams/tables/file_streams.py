@@ -24,11 +24,16 @@ def folder_of(partition: Iterable[tuple[str, Any]]) -> str:
     >>> folder_of([("day", "2024-01-01"), ("carrier", "a/b c")])
     'day=2024-01-01/carrier=a_b_c/'
     """
-    return "".join(f"{_safe(name)}={_safe('null' if v is None else str(v))}/" for name, v in partition)
+    parts = ((name, "null" if value is None else str(value)) for name, value in partition)
+    return "".join("=".join(safe_name(text, _NAME_LENGTH) for text in part) + "/" for part in parts)
 
 
-def _safe(text: str) -> str:
-    return _UNSAFE.sub("_", text)[:_NAME_LENGTH]
+def safe_name(text: str, longest: int) -> str:
+    """Return a text with the signs that every storage takes in the name of a file.
+
+    :param longest: number of signs that are kept.
+    """
+    return _UNSAFE.sub("_", text)[:longest]
 
 
 class CheckedStream(io.RawIOBase):

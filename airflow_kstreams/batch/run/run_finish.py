@@ -133,11 +133,13 @@ class RunFinish:
             closed = close_slice(self._session, slice_=slice_, folded=metadata, reports=reports)
         landed = ledger.tables
         if slice_.plan.targets:
+            # The lease is renewed meanwhile, so the ledger moves on, and the run may be finished.
             now = self._land(slice_, metadata)
-            # The lease was renewed meanwhile, and the run may be finished.
             ledger = self._session.read_ledger()
-            if now is None or (done := finished_run(ledger, run_id)) is not None:
-                return done or closed.summary
+            if (done := finished_run(ledger, run_id)) is not None:
+                return done
+            if now is None:
+                raise self._lease.lost_race(caller)
             landed = {**ledger.tables, **now}
         history, others = self._attempt.finished(slice_, captured_by=metadata.owner)
         change = LedgerChange(

@@ -17,7 +17,6 @@ those.
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,6 +36,7 @@ from airflow_kstreams.streams.table_plan import Column, DecimalType
 from airflow_kstreams.streams.tables.partition_fields import PartitionField, field_of
 from airflow_kstreams.streams.tables.table_port import FileFacts, TableFiles
 from airflow_kstreams.streams.tables.table_rows import RowsWriter
+from airflow_kstreams.tables.file_streams import safe_name
 from airflow_kstreams.tables.parquet.arrow_rows import ArrowRows, PartitionValues, column_array
 from airflow_kstreams.tables.parquet.file_facts import column_facts, nan_columns, plain_columns, row_groups
 
@@ -48,7 +48,6 @@ _LOOK_ROWS, _ONE_IN = 64, 8
 _PACK_ROWS, _PACK_BYTES = 4096, 4 * 1024 * 1024
 #: Bytes of a value beside its content.
 _VALUE_BYTES = 16
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_PART = 60
 _EPOCH_DAY = date(1970, 1, 1)
 
@@ -85,7 +84,7 @@ def file_prefix(application_id: str) -> str:
 
 
 def _safe(text: str) -> str:
-    return _UNSAFE.sub("_", text)[:_LONGEST_PART]
+    return safe_name(text, _LONGEST_PART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
