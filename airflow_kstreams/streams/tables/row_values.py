@@ -92,7 +92,7 @@ def compiled(plan: RowPlan, *, run_id: str = "") -> RowOf:
 
     It gives a :class:`DeletedRow` for a None, if the plan is one for upserts. It raises UnfitRowError.
 
-    :param plan: how rows are made.
+    :param plan: columns of the rows, and what makes their values.
     :param run_id: the run.
     """
     return _RowCode(plan, run_id).function()
@@ -101,7 +101,7 @@ def compiled(plan: RowPlan, *, run_id: str = "") -> RowOf:
 class _RowCode:
     """Writes the function of a plan, line by line.
 
-    :param plan: how rows are made.
+    :param plan: columns of the rows, and what makes their values.
     :param run_id: the run.
     """
 

@@ -268,7 +268,8 @@ class _Made:
     """A description that was checked.
 
     :param table: the user's call, for messages.
-    :param known: how rows are made; None while the type of the keys is not known.
+    :param known: columns of the rows, and what makes their values; None while the type of the keys is not
+        known.
     :param fields: its partitioning, as the user wrote it; empty while the type of the keys is not known.
     """
 

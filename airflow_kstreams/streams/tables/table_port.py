@@ -37,7 +37,7 @@ from airflow_kstreams.streams.table_plan import Column
 Plain = str | int | float | bool | bytes | date | datetime | UUID | Decimal | None
 
 
-#: What to do where a topology writes to tables and nobody says where they are.
+#: The remedy where a topology writes to tables and nobody says where they are.
 SAY_WHERE_TABLES_ARE = (
     "name the Airflow connection that has them: tables_conn_id=; by hand: --tables-config FILE"
 )
