@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("COLUMNS", None)
     quick, proof = config.getoption("--quick"), config.getoption("--prove")
     shrinking = not config.getoption("--no-shrinking")
-    draw("whole" if proof else "tenth" if quick else "half", shrinking=shrinking)
+    draw("whole" if proof else "tenth" if quick else "quarter", shrinking=shrinking)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.promise(
 )
 
 #: In ``dev/test``: so many, and more while the matrix of calls and faults has a hole.
-RUNS = 1_000
+RUNS = 500
 MOST_RUNS = 1_800
 #: In ``dev/prove``, from a seed that is drawn anew.
 PROOF_RUNS = 20_000

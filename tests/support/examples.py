@@ -1,6 +1,6 @@
-"""Hypothesis draws half of the examples in ``dev/test``, a tenth of them in ``dev/test --quick``, and all in
-``dev/prove``, which runs each such test. ``dev/prove`` draws others each time; the first two do not, so that
-nothing but a change decides whether they pass.
+"""Hypothesis draws a quarter of the examples in ``dev/test``, a tenth of them in ``dev/test --quick``, and
+all in ``dev/prove``, which runs each such test. ``dev/prove`` draws others each time; the first two do not,
+so that nothing but a change decides whether they pass.
 
 A test says the whole number, ``@settings(max_examples=examples(300))``, or has Hypothesis's 100.
 """
@@ -13,10 +13,10 @@ from hypothesis import Phase, settings
 
 _WHOLE = 100
 #: Of so many examples, how many are drawn.
-_DRAWN = {"whole": _WHOLE, "half": _WHOLE // 2, "tenth": _WHOLE // 10}
+_DRAWN = {"whole": _WHOLE, "quarter": _WHOLE // 4, "tenth": _WHOLE // 10}
 
 
-def draw(share: Literal["whole", "half", "tenth"], *, shrinking: bool = True) -> None:
+def draw(share: Literal["whole", "quarter", "tenth"], *, shrinking: bool = True) -> None:
     """Choose how many of the examples are drawn; for tests that are imported from now on.
 
     :param shrinking: whether a smaller example is sought when one fails, which can take minutes.
