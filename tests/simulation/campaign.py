@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from tests.simulation.faults import CELLS, Fault, port_calls, possible
+from tests.simulation.faults import CELLS, TABLE_CELLS, Fault, port_calls, possible
 from tests.simulation.protections import PROTECTIONS
-from tests.simulation.scenario import Outcome, simulate
-from tests.simulation.sometimes import STATES
+from tests.simulation.scenario import Outcome, lands, simulate, simulate_landing
+from tests.simulation.sometimes import LANDING_STATES, STATES
 
 _CHUNK = 25
 #: Protections that are switched off in this worker, for as long as it lives.
@@ -27,10 +27,12 @@ class Campaign:
 
     :ivar seeds: how many were run.
     :ivar counted: how many had a fault that happened.
-    :ivar violations: by seed.
+    :ivar tables: whether seeds write to tables of a lakehouse alone.
+    :ivar violations: by seed, each with its story.
     :ivar reached: how many seeds came to each rare state.
     """
 
+    tables: bool = False
     seeds: int = 0
     counted: int = 0
     violations: dict[int, str] = field(default_factory=dict)
@@ -47,27 +49,27 @@ class Campaign:
         self.calls += outcome.calls
         self.reached.update(outcome.reached)
         if outcome.violation:
-            self.violations[outcome.seed] = outcome.violation
+            self.violations[outcome.seed] = outcome.story
 
     @property
     def holes(self) -> list[str]:
         """Cells of the matrix that no seed filled."""
-        return [f"{call} x {fault.value}" for call, fault in CELLS if not self.fired[(call, fault)]]
-
-    @property
-    def whole(self) -> bool:
-        """Whether every cell of the matrix was filled, and every rare state reached."""
-        return not self.holes and not self.never
+        cells = TABLE_CELLS if self.tables else CELLS + TABLE_CELLS
+        return [f"{call} x {fault.value}" for call, fault in cells if not self.fired[(call, fault)]]
 
     @property
     def never(self) -> list[str]:
         """Rare states that no seed came to."""
-        return [state for state in STATES if not self.reached[state]]
+        return [state for state in self._states if not self.reached[state]]
+
+    @property
+    def _states(self) -> tuple[str, ...]:
+        return LANDING_STATES if self.tables else STATES
 
     def sometimes(self) -> str:
         """Return the rare states, and how often seeds came to each, per 1,000."""
         lines = [f"{'of 1,000 runs':>13}  sometimes"]
-        for state in STATES:
+        for state in self._states:
             lines.append(f"{1_000 * self.reached[state] / max(1, self.seeds):>13.1f}  {state}")
         return "\n".join(lines)
 
@@ -93,35 +95,33 @@ class Campaign:
 def run_campaign(
     *,
     runs: int,
-    most_runs: int | None = None,
     first_seed: int = 0,
     workers: int | None = None,
     most_violations: int = 3,
     without: Sequence[str] = (),
+    tables: bool = False,
     progress: Callable[[Campaign], None] | None = None,
 ) -> Campaign:
     """Run seeds until so many runs had a fault, or too many violations were found.
 
     :param runs: how many runs must have had a fault.
-    :param most_runs: given, so many follow at most while the matrix has a hole, or a rare state was not
-        reached.
     :param workers: processes; one per core unless given.
     :param without: names of protections that are switched off.
+    :param tables: whether seeds write to tables of a lakehouse alone.
     :param progress: called now and then.
     """
-    campaign = Campaign()
+    campaign = Campaign(tables=tables)
+    simulated = _landed_some if tables else _simulate_some
     started = time.monotonic()
     count = workers or os.cpu_count() or 1
-    most = most_runs or runs
     with multiprocessing.get_context("spawn").Pool(count, _prepare, (tuple(without),)) as pool:
-        for outcomes in pool.imap(_simulate_some, _chunks(first_seed, most)):
+        for outcomes in pool.imap(simulated, _chunks(first_seed, runs)):
             for outcome in outcomes:
                 campaign.add(outcome)
             campaign.seconds = time.monotonic() - started
             if progress is not None:
                 progress(campaign)
-            enough = runs if campaign.whole else most
-            if campaign.counted >= enough or len(campaign.violations) >= most_violations:
+            if campaign.counted >= runs or len(campaign.violations) >= most_violations:
                 break
         pool.terminate()
     return campaign
@@ -140,4 +140,15 @@ def _prepare(without: tuple[str, ...]) -> None:
 
 
 def _simulate_some(seeds: range) -> list[Outcome]:
-    return [simulate(seed) for seed in seeds]
+    return [_simulated(seed) for seed in seeds]
+
+
+def _simulated(seed: int) -> Outcome:
+    outcome = simulate(seed)
+    if lands(seed):
+        outcome.add(simulate_landing(seed))
+    return outcome
+
+
+def _landed_some(seeds: range) -> list[Outcome]:
+    return [simulate_landing(seed) for seed in seeds]

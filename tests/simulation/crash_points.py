@@ -39,7 +39,7 @@ PARTITIONS = {"a": 2, "b": 1, "out": 1}
 RUNS = ("run-1", "run-2", "run-3")
 _LAUNCHES = 3
 #: In one of how many port calls a process dies: ``dev/test`` leaves some out, ``dev/prove`` none.
-STEPS = (16, pytest.param(1, marks=pytest.mark.prove))
+STEPS = (32, pytest.param(1, marks=pytest.mark.prove))
 
 
 def _group(value: str) -> str:

@@ -154,7 +154,7 @@ KEPT: tuple[Protection, ...] = (
     ),
     Protection(name="matches are logged", section="6", off=_matches_are_not_logged, first=30, seeds=_SEEDS),
     Protection(
-        name="replay from the checkpoint", section="6", off=_files_are_current, first=209, seeds=_SEEDS
+        name="replay from the checkpoint", section="6", off=_files_are_current, first=252, seeds=_SEEDS
     ),
     Protection(
         name="old checkpoints are not used",

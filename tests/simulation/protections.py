@@ -38,6 +38,7 @@ from airflow_kstreams.testing.in_memory_kafka.writer import (
 )
 from tests.simulation.call_protections import CALLS
 from tests.simulation.kept_protections import KEPT
+from tests.simulation.landing_protections import LANDED
 from tests.simulation.protection import Protection, SwitchedOff
 from tests.simulation.retry_protections import RETRIES
 from tests.simulation.table_protections import TABLES_KEPT
@@ -464,6 +465,7 @@ PROTECTIONS: dict[str, Protection] = {
         *CALLS,
         *RETRIES,
         *TABLES_KEPT,
+        *LANDED,
         Protection(name="one transactional id per task", section="5.1", off=_id_per_attempt),
         Protection(name="offsets are read after fencing", section="5.2", off=_offsets_before_the_fence),
         Protection(name="state is dropped on abort", section="5.5", off=_state_survives_an_abort),
@@ -475,7 +477,7 @@ PROTECTIONS: dict[str, Protection] = {
             scene="test_intermediate_stops.py",
         ),
         Protection(name="freeze after the notifications", section="4", off=_freeze_before_looking),
-        Protection(name="intermediate stops are frozen", section="4", off=_intermediate_stops_move),
+        Protection(name="intermediate stops are frozen", section="4", off=_intermediate_stops_move, first=12),
         Protection(name="stops are frozen", section="4 begin 2", off=_stops_move),
         Protection(name="live leases refuse", section="4 begin 1", off=_lease_is_ignored),
         Protection(name="suspect writers are dropped", section="5.6", off=_suspects_go_on, first=730),
@@ -488,7 +490,7 @@ PROTECTIONS: dict[str, Protection] = {
         ),
         Protection(name="finished runs stay finished", section="4 begin 0", off=_ledger_is_not_asked),
         Protection(name="changelog in the transaction", section="5.4", off=_changelog_apart),
-        Protection(name="offsets in the transaction", section="5.4", off=_offsets_apart),
+        Protection(name="offsets in the transaction", section="5.4", off=_offsets_apart, first=12),
         Protection(
             name="tasks look at the lease",
             section="5.1",
@@ -501,10 +503,10 @@ PROTECTIONS: dict[str, Protection] = {
             off=_notifications_apart,
             scene="test_closing_tasks.py",
         ),
-        Protection(name="decide after claiming", section="4 begin", off=_decide_before_claiming),
+        Protection(name="decide after claiming", section="4 begin", off=_decide_before_claiming, first=9),
         Protection(name="stop at the stable offset", section="4 stop", off=_stop_at_the_high_watermark),
         Protection(name="unfinished runs come first", section="4 begin 0", off=_others_are_dropped),
-        Protection(name="ledger for expired offsets", section="4 start", off=_nothing_is_remembered),
+        Protection(name="ledger for expired offsets", section="4 start", off=_nothing_is_remembered, first=7),
         Protection(name="read committed", section="4 stop", off=_read_uncommitted),
         Protection(name="intervals cut the log", section="8", off=_intervals_do_not_cut),
         Protection(
@@ -521,7 +523,9 @@ PROTECTIONS: dict[str, Protection] = {
         ),
         Protection(name="stop offsets are not read", section="4 stop", off=_one_past_the_stop, first=5),
         Protection(name="resume at the committed offset", section="5.2", off=_attempts_begin_at_the_start),
-        Protection(name="every partition in a commit", section="5.4", off=_one_partition_is_left_out),
+        Protection(
+            name="every partition in a commit", section="5.4", off=_one_partition_is_left_out, first=7
+        ),
         Protection(name="marker and summary together", section="4 finish", off=_marker_before_summary),
     )
 }

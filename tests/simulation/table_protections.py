@@ -106,7 +106,7 @@ TABLES_KEPT: tuple[Protection, ...] = (
         name="answers are for the newest copy",
         section="6",
         off=_any_answer_is_right,
-        first=94,
+        first=172,
         seeds=_SEEDS,
         concerns=_in("foreign_key"),
     ),

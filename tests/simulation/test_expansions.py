@@ -9,7 +9,7 @@ from tests.simulation.expansions import STATES, simulate_expansions
 pytestmark = pytest.mark.promise(
     "keys-follow-to-new-processors", "catch-ups-go-on-where-they-were", "expansions-can-be-given-up"
 )
-SEEDS = 24
+SEEDS = 10
 #: Seeds that come to where a mistake in the product shows, by the mistake.
 TELLING = {
     "copied entries are dated now": 0,

@@ -63,7 +63,7 @@ CASES = {
 
 
 #: At one in how many port calls others are at work.
-STEPS = (7, pytest.param(1, marks=pytest.mark.prove))
+STEPS = (14, pytest.param(1, marks=pytest.mark.prove))
 
 
 @pytest.fixture(params=CASES)

@@ -105,6 +105,7 @@ def test_run_resumes_with_its_stop_offsets_when_it_failed_and_more_data_arrived(
     assert totals(consume_all(words.sink)) == expected
 
 
+@pytest.mark.prove  # dev/test has it without Airflow (integration/spark/test_run.py)
 def test_next_run_finishes_the_unfinished_one_first_when_it_was_given_up(
     words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,7 +111,7 @@ def test_failed_run_ends_at_its_own_stop_offsets_when_it_is_cleared(deployment: 
     failed_run_ends_at_its_own_stops_when_cleared(deployment)
 
 
-@pytest.mark.prove  # dev/test backfills two days at a time below, and the rest in test_backfills.py
+@pytest.mark.prove  # dev/test has it in test_backfills.py
 def test_backfill_gives_the_same_results_elsewhere_while_the_live_schedule_goes_on(
     deployment: Deployment,
 ) -> None:
@@ -122,6 +122,7 @@ def test_nothing_changes_when_a_finished_run_is_cleared(deployment: Deployment) 
     nothing_changes_when_a_finished_run_is_cleared(deployment)
 
 
+@pytest.mark.prove  # dev/test backfills hours beside live runs, and in order, in test_backfills.py
 @pytest.mark.promise("backfills-keep-to-their-interval")
 def test_days_of_a_stateless_topology_are_backfilled_right_when_their_runs_overlap(
     deployment: Deployment,

@@ -92,7 +92,7 @@ def held(consume_all: Consume, changelog: str) -> dict[tuple[int, str], bytes]:
     ("kind", "steps"),
     [
         ("linear", [(6, follow_the_runs), (8, be_fenced)]),
-        ("modulo", [(8, give_up_and_copy_again), (24, None)]),
+        pytest.param("modulo", [(8, give_up_and_copy_again), (24, None)], marks=pytest.mark.prove),
     ],
 )
 def test_nothing_tells_that_processors_were_added(

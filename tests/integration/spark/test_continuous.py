@@ -75,7 +75,10 @@ def arrived(scene: Scene, process: DriverProcess) -> Callable[[], bool]:
 
 
 @pytest.mark.promise("no-task-starves")
-@pytest.mark.parametrize(("threads", "number"), [(1, signal.SIGTERM), (3, signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("threads", "number"),
+    [pytest.param(1, signal.SIGTERM, marks=pytest.mark.prove), (3, signal.SIGINT)],
+)
 def test_every_task_makes_progress_and_ends_cleanly_when_eight_share_two_slots(
     wide: Scene, wait_until: Callable[..., Any], threads: int, number: signal.Signals
 ) -> None:
