@@ -17,8 +17,17 @@ from airflow_kstreams.explore.tables import Progress, Table, shown_progress
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import shown_node
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, purpose_of
+from airflow_kstreams.streams.graph.nodes import (
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    purpose_of,
+    table_of,
+    tables_of,
+)
 from airflow_kstreams.streams.settings import ApplicationSettings, nearest
+from airflow_kstreams.streams.table_plan import table_label
 from airflow_kstreams.streams.topology.topology import Topology
 
 #: Names internal topics unless the caller does; nothing of that name is made.
@@ -172,7 +181,8 @@ class Exploration:
     def topics(self) -> tuple[str, ...]:
         """The topics that the topology writes, and those that its processors sent to by name."""
         written = (node.topic for node in self._topology.nodes if isinstance(node, SinkNode))
-        return tuple(dict.fromkeys([*written, *self._findings.topics]))
+        rows = set(map(table_label, self.tables))
+        return tuple(dict.fromkeys([*written, *(name for name in self._findings.topics if name not in rows)]))
 
     @property
     def output_topics(self) -> tuple[str, ...]:
@@ -181,6 +191,11 @@ class Exploration:
             topic for node in self._topology.nodes if isinstance(node, SourceNode) for topic in node.topics
         }
         return tuple(topic for topic in self.topics if topic not in read)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables of a lakehouse that the topology writes to, by the names of their sinks."""
+        return tuple(tables_of(self._topology.nodes))
 
     @property
     def errors(self) -> tuple[RecordFailure, ...]:
@@ -228,10 +243,28 @@ class Exploration:
             )
         return RecordTable(topic, self._findings.topics.get(topic, []))
 
+    def rows(self, table: str) -> RecordTable:
+        """Return the rows that the topology would have written to a table, each as a record with the key of
+        the record that made it; the value is None where a row is deleted.
+
+        :param table: name of the table.
+        :raises TopologyError: the topology does not write to the table.
+        """
+        if table not in self.tables:
+            raise TopologyError(
+                f"the topology does not write to the table {table!r}",
+                fix=f"tables it writes to: {', '.join(self.tables) or 'none'}",
+            )
+        return RecordTable(table_label(table), self._findings.topics.get(table_label(table), []))
+
     def sinks(self, topics: Collection[str]) -> tuple[str, ...]:
-        """Return the names of the sinks that write these topics."""
+        """Return the names of the sinks that write these topics, and of those that write to tables."""
         nodes = self._topology.nodes
-        return tuple(node.name for node in nodes if isinstance(node, SinkNode) and node.topic in topics)
+        return tuple(
+            node.name
+            for node in nodes
+            if table_of(node) is not None or (isinstance(node, SinkNode) and node.topic in topics)
+        )
 
     def summary(self) -> Table:
         """Return the table of counts."""
@@ -315,6 +348,7 @@ def _does(node: Node) -> str:
         case SourceNode():
             return f"reads {', '.join(node.topics)}{at}"
         case ProcessorNode():
-            return purpose_of(node)
+            table = table_of(node)
+            return purpose_of(node) if table is None else f"writes to table {table.name}{at}"
         case SinkNode():
             return f"writes {node.topic}{at}"

@@ -81,7 +81,7 @@ class Findings:
     counts: dict[str, NodeCounts] = field(default_factory=dict)
     records: dict[str, list[NodeRecord]] = field(default_factory=dict)
     failures: list[RecordFailure] = field(default_factory=list)
-    #: Records written to each topic, by its name in the topology.
+    #: Records written to each topic, by its name in the topology, and rows to each table, by its label.
     topics: dict[str, list[NodeRecord]] = field(default_factory=dict)
     _origin: SampleRecord | None = None
     _step: list[tuple[Event, str, Any]] = field(default_factory=list)
@@ -137,9 +137,9 @@ class Findings:
         """Add a record that a node forwards."""
         self._step.append(("out", node, self._record(key, value, timestamp_ms)))
 
-    def written(self, topic: str, key: Any, value: Any, timestamp_ms: int) -> None:
-        """Add a record that is written to a topic."""
-        self._step.append(("written", topic, self._record(key, value, timestamp_ms)))
+    def written(self, place: str, key: Any, value: Any, timestamp_ms: int) -> None:
+        """Add a record that is written to a topic, or a row that is written to a table."""
+        self._step.append(("written", place, self._record(key, value, timestamp_ms)))
 
     def _record(self, key: Any, value: Any, timestamp_ms: int) -> NodeRecord:
         origin = self._origin

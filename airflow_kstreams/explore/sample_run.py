@@ -11,7 +11,7 @@ topology, so a task runs the copy as it would run the original. There are two ki
 * each processor's operator is wrapped, and so is that of one more node behind each source, which hands on the
   records that the source decoded;
 * one more node before each sink sees the records for the sink. It has the sink's name, so that
-  ``forward(to=...)`` finds it.
+  ``forward(to=...)`` finds it. A node that writes to a table is wrapped, and its rows are taken.
 
 An error at a node is kept as a finding and ends there: the nodes before it go on as if the node had taken the
 record, and its earlier effects remain. An error outside the taps (a record that its source cannot decode, a
@@ -33,13 +33,22 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
-from airflow_kstreams.streams.graph.nodes import Node, Operator, OperatorTraits, ProcessorNode, SourceNode
+from airflow_kstreams.streams.graph.nodes import (
+    Node,
+    Operator,
+    OperatorTraits,
+    ProcessorNode,
+    SourceNode,
+    table_of,
+)
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices, StreamTimer
 from airflow_kstreams.streams.kstream.operators.stateless import PassThrough
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
+from airflow_kstreams.streams.table_plan import table_label
+from airflow_kstreams.streams.tables.table_rows import DeletedRow, Row
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
 
@@ -212,7 +221,8 @@ def tapped(topology: Topology, findings: Findings) -> Topology:
             continue
         parents = tuple(behind.get(parent, parent) for parent in node.parents)
         if isinstance(node, ProcessorNode):
-            operator = OperatorTap(node=node.name, findings=findings, operator=node.operator)
+            tap_of = OperatorTap if table_of(node) is None else TableTap
+            operator = tap_of(node=node.name, findings=findings, operator=node.operator)
             nodes.append(dataclasses.replace(node, parents=parents, operator=operator))
             continue
         sink = SinkTap(node=node.name, topic=node.topic, findings=findings)
@@ -245,6 +255,50 @@ class SinkTap:
             else:
                 findings.forwarded(name, key, value, record_context.timestamp_ms)
                 findings.written(topic, key, value, record_context.timestamp_ms)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTap:
+    """Reports the rows that an operator writes to its table, and the error of a record that makes none."""
+
+    node: str
+    findings: Findings
+    operator: Operator
+
+    @property
+    def type(self) -> str:
+        """Kind of node: the operator's own."""
+        return self.operator.type
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """The operator's own traits, but that errors end here, so records are missing from its flow."""
+        return dataclasses.replace(self.operator.traits, flow="free")
+
+    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        name, findings, record_context = self.node, self.findings, context.record_context
+        table = self.operator.traits.table
+        if table is None:
+            raise ValueError(f"node {name!r} writes to no table")
+        place, columns = table_label(table.name), [column.name for column in table.plan.columns]
+        tapped = _TappedContext(context, name, findings)
+        inner = self.operator.bind(forward, tapped, children)
+
+        def run(key: Any, value: Any, _node: str = name) -> None:
+            findings.arrived(name)
+            tapped.rows.clear()
+            try:
+                inner(key, value)
+            except Exception as error:
+                findings.failed(name, error)
+                return
+            for row in tapped.rows:
+                shown = None if isinstance(row, DeletedRow) else dict(zip(columns, row, strict=True))
+                findings.forwarded(name, key, shown, record_context.timestamp_ms)
+                findings.written(place, key, shown, record_context.timestamp_ms)
 
         return run
 
@@ -314,9 +368,20 @@ class _TappedContext:
         self._name = node
         self._findings = findings
         self._targets: dict[str, tuple[str, SendTarget]] = {}
+        #: The rows that the node has added.
+        self.rows: list[Row] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+    def add_row(self, table: str) -> Callable[[Row], None]:
+        add = self._context.add_row(table)
+
+        def added(row: Row) -> None:
+            add(row)
+            self.rows.append(row)
+
+        return added
 
     def on_flush(self, callback: Callable[[], None]) -> None:
         self._context.on_flush(self._noted(callback))

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.state.stores.expiring_store import SessionStore, WindowStore
     from airflow_kstreams.streams.state.stores.state_store import KeyValueStore
     from airflow_kstreams.streams.state.stores.versioned_store import VersionedRecord, VersionedStore
+    from airflow_kstreams.streams.tables.row_types import Precision
+    from airflow_kstreams.streams.tables.specs import DeltaTable, IcebergTable
     from airflow_kstreams.streams.topology.topology import Topology
     from airflow_kstreams.streams.topology.topology_builder import TopologyBuilder
     from airflow_kstreams.streams.windows import (
@@ -80,10 +82,12 @@ __all__ = [
     "CallTimeoutError",
     "CogroupedKStream",
     "ConfigError",
+    "DeltaTable",
     "EqualIds",
     "FixedGroups",
     "GlobalKTable",
     "HoppingWindow",
+    "IcebergTable",
     "KGroupedStream",
     "KGroupedTable",
     "KStream",
@@ -93,6 +97,7 @@ __all__ = [
     "KeyValueStore",
     "LinearHashPartitioner",
     "PartitionGrouper",
+    "Precision",
     "Processor",
     "ProcessorContext",
     "ProcessorRecord",
@@ -154,6 +159,8 @@ _NAMES = {
     "state.stores.expiring_store": "SessionStore WindowStore",
     "state.stores.state_store": "KeyValueStore",
     "state.stores.versioned_store": "VersionedRecord VersionedStore",
+    "tables.row_types": "Precision",
+    "tables.specs": "DeltaTable IcebergTable",
     "timestamps": "timestamps",
     "topology.topology": "Topology",
     "topology.topology_builder": "TopologyBuilder",

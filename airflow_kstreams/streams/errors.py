@@ -35,6 +35,7 @@ error                               recovery
 ``SchemaRegistryUnavailableError``  retry once the registry answers; no record is at fault
 ``TableMovedError``                 look at the table again; nothing was committed
 ``TableUnavailableError``           look at the table again; what was asked for may have been done
+``LargeRewriteError``               let the operator that runs the topology do it: finish may not
 ``TableRefusedError``               decide: a person changed the table, or it cannot do what is asked for
 ==================================  =====================================================================
 """
@@ -416,6 +417,10 @@ class TableUnavailableError(KStreamsError):
     """A catalogue or storage did not answer, or answered that it cannot for now. What was asked for may have
     been done all the same.
     """
+
+
+class LargeRewriteError(KStreamsError):
+    """An upsert would rewrite more bytes of a table than this process may. Nothing was committed."""
 
 
 class TableRefusedError(KStreamsError):

@@ -89,14 +89,27 @@ class ApplicationSettings:
     output_topics: str = _setting(
         "",
         doc="Other topics to write than the ones the topology names, as NAME=OTHER,NAME=OTHER; NAME alone "
-        "keeps its own. If given, every topic that is written must be named, as in a backfill, which must "
-        "not write into live topics unasked. Empty means the topics that the topology names.",
+        "keeps its own. A table is named table:NAME, and OTHER is its identifier or URI. If given, every "
+        "topic and table that is written must be named, as in a backfill, which must not write into live "
+        "ones unasked. Empty means the topics and tables that the topology names.",
     )
     backfill_of: str = _setting(
         "",
         doc="Application id of the live application whose data intervals a backfill processes again; the "
         "operators set it. Its ledger says where they began in the log, and by which partition counts keys "
         "lie. Empty where there is none: a backfill then warns where records of its interval may be gone.",
+    )
+    backfill_runs: Literal["one", "in_order"] = _setting(
+        "in_order",
+        doc="Whether a backfill's application has one run, as the operators say where intervals are "
+        "processed side by side: then its marks in tables are dropped when that is finished. Several runs in "
+        "order need them.",
+    )
+    backfill_replace: Literal["", "interval"] = _setting(
+        "",
+        doc="What a backfill's rows replace in the tables that it writes: interval takes out what these have "
+        "of its data interval, in the commit that adds its rows. Other runs add theirs. Empty adds a "
+        "backfill's rows beside what is there, too.",
     )
     commit_interval_ms: int = _setting(
         5_000,
@@ -300,6 +313,13 @@ class ApplicationSettings:
         doc="Folder on the executors' own disks for the files of RocksDB stores, left from run to run so "
         "that a store need not be replayed from the beginning. Empty means the executor's scratch folder, "
         "from which nothing survives the task: a run must work on machines it has never seen.",
+    )
+    table_open_files: int = _setting(
+        8,
+        minimum=1,
+        doc="Files that a task has open at most for each table that it writes to. A row of another partition "
+        "closes the one that was written to the longest time ago. Each open file takes some megabytes; more "
+        "of them make fewer and larger files where rows of many partitions come in turns.",
     )
     internal_replication_factor: int = _setting(
         -1,

@@ -34,7 +34,13 @@ import msgspec
 TableFormat = Literal["iceberg", "delta"]
 #: ``append`` adds each row; ``upsert`` keeps the last row of each key.
 TableMode = Literal["append", "upsert"]
+#: Last column of files that wait for an upsert, after those of the table: True in place of a row that is
+#: deleted. No column of a row can have this name, for it has a space.
+DELETED = "is deleted"
 PlainType = Literal["text", "long", "double", "boolean", "binary", "date", "instant", "uuid", "int", "float"]
+
+
+_LABEL = "table:"
 
 
 class DecimalType(msgspec.Struct, frozen=True, tag="decimal", tag_field="of"):
@@ -222,7 +228,31 @@ class TablePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The part that a run cannot go on without: part of the topology's hash."""
         return (self.format, self.name, self.location, self.columns, self.partition_by, self.mode)
 
+    @property
+    def key_column(self) -> str:
+        """The column by which rows are replaced and deleted; empty if each row is added."""
+        return self.columns[0].name if self.mode == "upsert" else ""
+
+    @property
+    def listed_by(self) -> tuple[str, ...]:
+        """The partitioning of the files that tasks list.
+
+        Files of an upsert lie apart by bucket for Iceberg, whose buckets are rewritten one by one. Delta's
+        merge takes all rows at once.
+        """
+        return () if self.mode == "upsert" and self.format == "delta" else self.partition_by
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether a commit to it is made by rewriting files of the table, here."""
+        return self.mode == "upsert" and self.format == "iceberg"
+
 
 def table_label(name: str) -> str:
     """Return the name of a table among those of topics: in counts, and for backfills."""
-    return f"table:{name}"
+    return f"{_LABEL}{name}"
+
+
+def is_table_label(name: str) -> bool:
+    """Whether a name is that of a table among topics; no topic has a colon in its name."""
+    return name.startswith(_LABEL)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from airflow_kstreams.streams.tables.table_port import FileFacts
-from airflow_kstreams.streams.tables.table_rows import Row
+from airflow_kstreams.streams.tables.table_rows import DeletedRow, Row
 
 
 class CollectedRows:
@@ -16,6 +17,15 @@ class CollectedRows:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
+
+    def last_of_keys(self) -> list[Row]:
+        """Return the last row of each key, those that were written last at the end; none of deleted keys."""
+        last: dict[Any, Row] = {}
+        for row in self.rows:
+            last.pop(row[0], None)
+            if not isinstance(row, DeletedRow):
+                last[row[0]] = row
+        return list(last.values())
 
     def add(self, row: Row) -> None:
         """Keep a row."""

@@ -1,7 +1,8 @@
 """Keeps tables in memory, behind the port of ``streams/tables/table_port.py``.
 
 A table is a line of snapshots, each with the files that are in it and the snapshot before it; marks stand
-beside the line, as properties of the table do. Files are bytes in a dictionary. Nothing is read from a clock
+beside the line, as properties of the table do. Files are bytes in a dictionary. What an upsert brings is
+kept as it was staged, and counts when rows are read. Nothing is read from a clock
 or drawn: ids count up, and times are those of the given clock, so the same calls make the same tables.
 
 Other writers are played by :class:`OtherWriter`: it commits files, rolls back, forgets snapshots, changes
@@ -16,8 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Protocol, cast
 
+import msgspec
+
 from airflow_kstreams.streams.errors import TableMovedError, TableRefusedError, TableUnavailableError
-from airflow_kstreams.streams.table_plan import Column
+from airflow_kstreams.streams.table_plan import DELETED, Column
 from airflow_kstreams.streams.tables.table_port import (
     FileFacts,
     Snapshot,
@@ -39,11 +42,14 @@ class NamedTable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """A snapshot with what is in it; ``parent`` is empty for the first one."""
+    """A snapshot with what is in it; ``parent`` is empty for the first one. Of files with staged rows,
+    ``staged`` says the column of their keys; files stand in the order in which they came in.
+    """
 
     snapshot: Snapshot
     parent: str
     files: Mapping[str, FileFacts]
+    staged: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +105,7 @@ class InMemoryTables:
         self.states: dict[str, _State] = {}
         #: Location of a file -> time of its last change and its bytes.
         self.stored: dict[str, tuple[int, bytes]] = {}
-        self._counts = {"table": 0, "snapshot": 0, "time": 0}
+        self._counts = {"table": 0, "snapshot": 0, "copy": 0, "time": 0}
         self._now_ms = now_ms
 
     def table(self, spec: NamedTable) -> TablePort:
@@ -111,16 +117,34 @@ class InMemoryTables:
         return OtherWriter(self, location)
 
     def rows(self, location: str, decode: Callable[[bytes], Iterable[Any]]) -> list[Any]:
-        """Return the rows of a table, file by file in the order of their names.
+        """Return the rows of a table, file by file in the order of their names; of a table with upserts, the
+        last row of each key.
 
         :param location: name of the table.
-        :param decode: returns the rows of a file from its bytes.
+        :param decode: returns the rows of a file from its bytes: as dicts, or as tuples with the key first
+            and, in a staged file, the flag of deleted rows last.
         """
         state = self.states[location]
+        if state.head and (staged := state.kept[state.head].staged):
+            return self._last_rows(state.files, staged, decode)
         return [row for path in sorted(state.files) for row in decode(self.stored[path][1])]
 
+    def _last_rows(
+        self, files: Iterable[str], staged: Mapping[str, str], decode: Callable[[bytes], Iterable[Any]]
+    ) -> list[Any]:
+        found: dict[Any, Any] = {}
+        name = next(iter(staged.values()))
+        for path in files:
+            for row in decode(self.stored[path][1]):
+                key = row[name] if isinstance(row, Mapping) else row[0]
+                found.pop(key, None)
+                kept = _unstaged(row) if path in staged else row
+                if kept is not None:
+                    found[key] = kept
+        return list(found.values())
+
     def counted(self, what: str) -> str:
-        """Return the next id of a kind: ``table`` or ``snapshot``."""
+        """Return the next id of a kind: ``table``, ``snapshot`` or ``copy``."""
         self._counts[what] += 1
         return str(self._counts[what])
 
@@ -145,6 +169,7 @@ class InMemoryTables:
         added: Collection[FileFacts] = (),
         removed: Collection[str] = (),
         summary: Mapping[str, str] | None = None,
+        key_column: str = "",
     ) -> _State:
         """Return a table with one more snapshot; it is not stored yet.
 
@@ -161,9 +186,24 @@ class InMemoryTables:
             made_ms=self.now_ms(),
             operation=operation,
             summary=dict(summary or {}),
+            added=sum(file.rows for file in added),
+            removed=sum(state.files[path].rows for path in removed),
         )
-        kept = _Kept(snapshot=made, parent=state.head, files=files)
+        before = state.kept[state.head].staged if state.head else {}
+        staged = {**before, **{file.path: key_column for file in added if key_column}}
+        kept = _Kept(snapshot=made, parent=state.head, files=files, staged=staged)
         return replace(state, head=made.snapshot, kept={**state.kept, made.snapshot: kept})
+
+    def kept(self, staged: FileFacts) -> FileFacts:
+        """Copy a staged file to where an upsert keeps it: staged files are deleted once a run is finished.
+
+        :raises TableUnavailableError: there is none.
+        """
+        if staged.path not in self.stored:
+            raise TableUnavailableError(f"{staged.path} does not exist")
+        path = f"{staged.path}.kept-{self.counted('copy')}"
+        self.stored[path] = self.stored[staged.path]
+        return msgspec.structs.replace(staged, path=path)
 
     def forget(self, location: str, keep: int) -> None:
         """Forget all but the newest snapshots of a table, and delete files that none names any more."""
@@ -227,8 +267,9 @@ class InMemoryTable:
         self._unmoved(look)
         state = self._tables.snapshot(
             self._location,
-            operation="overwrite" if commit.removed else "append",
-            added=commit.added,
+            operation="overwrite" if commit.removed or commit.key_column else "append",
+            key_column=commit.key_column,
+            added=[self._tables.kept(file) for file in commit.added] if commit.key_column else commit.added,
             removed=commit.removed,
             summary=commit.summary,
         )
@@ -256,6 +297,35 @@ class InMemoryTable:
         """Return the line, the oldest snapshot first."""
         return tuple(reversed([each.snapshot for each in cast("_State", look.state).line()]))
 
+    def added(self, look: TableLook, snapshot: str) -> Mapping[str, int] | None:
+        """Return the files that a snapshot has added and that are in the newest one."""
+        state = cast("_State", look.state)
+        made = state.kept.get(snapshot)
+        before = state.kept.get(made.parent) if made is not None else None
+        if made is None or (made.parent and before is None):
+            return None
+        known = before.files if before is not None else {}
+        return {
+            path: made.files[path].rows for path in made.files if path not in known and path in state.files
+        }
+
+    def partitions(self, look: TableLook) -> Mapping[str, tuple[Any, ...]] | None:
+        """Return the partition of each file of the newest snapshot."""
+        state = cast("_State", look.state)
+        found = {path: file.partition for path, file in state.files.items()}
+        fits = all(len(partition) == len(state.partition_by) for partition in found.values())
+        return found if fits else None
+
+    def named(self, look: TableLook, paths: Collection[str]) -> set[str]:
+        """Return those of some files that a kept snapshot names."""
+        kept = cast("_State", look.state).kept.values()
+        return {path for each in kept for path in each.files if path in paths}
+
+    def row_counts(self, look: TableLook, column: str) -> dict[str, int] | None:
+        """Return None: what the bytes of a file are is the writer's affair."""
+        del look, column
+        return None
+
     def expire(self, look: TableLook, keep: int) -> None:
         """Forget all but the newest snapshots."""
         self._unmoved(look)
@@ -266,6 +336,13 @@ class InMemoryTable:
         if state.condition != cast("_State", look.state).condition:
             raise TableMovedError(f"table {self._location!r} has changed since the look")
         return state
+
+
+def _unstaged(row: Any) -> Any:
+    """Return a staged row as the table has it; None if it is deleted."""
+    if isinstance(row, Mapping):
+        return None if row[DELETED] else {name: value for name, value in row.items() if name != DELETED}
+    return None if row[-1] else row[:-1]
 
 
 class InMemoryFiles:

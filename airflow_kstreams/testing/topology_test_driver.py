@@ -110,6 +110,7 @@ class TopologyTestDriver:
             async_seed=async_seed,
         )
         self._tasks.now_ms = wall_clock_ms
+        self._tables = plan.tables
         #: The records piped in a block of ``run``; None outside.
         self._slice: list[LogRecord] | None = None
         self._closed = False
@@ -326,6 +327,26 @@ class TopologyTestDriver:
                 fix=f"read a topic it writes: {', '.join(names)}",
             )
         return self._outputs.read(real, key_serde, value_serde)
+
+    def read_table(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows that were written to a table, in order: column -> value.
+
+        With ``mode="upsert"``, it has the last row of each key, and none of a key whose last value was None.
+
+        :param name: name of the table.
+        :raises TopologyError: the topology does not write to the table.
+        """
+        table = next((each for each in self._tables if each.name == name), None)
+        if table is None:
+            known = ", ".join(repr(each.name) for each in self._tables) or "no table"
+            raise TopologyError(
+                f"the topology writes to {known}, and not to table {name!r}",
+                fix="read one that it writes to: the name is the first argument of IcebergTable, or name=",
+            )
+        names = [column.name for column in table.columns]
+        written = self._tasks.rows[name]
+        rows = written.last_of_keys() if table.mode == "upsert" else written.rows
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def store(self, name: str, partition: int = 0) -> StoreView:
         """Return a view of a store.

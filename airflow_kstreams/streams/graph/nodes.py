@@ -164,6 +164,15 @@ class SourceNode:
     site: CallSite | None = None
 
 
+@runtime_checkable
+class TableOperator(Operator, Protocol):
+    """An operator that writes rows to a table."""
+
+    def with_table(self, table: TableSpec) -> Operator:
+        """Return the operator that writes to another table."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorNode:
     """Runs an operator on the records that its parents forward.
@@ -239,10 +248,14 @@ def global_tables_of(nodes: Iterable[Node]) -> dict[str, GlobalTableDef]:
     return {table.topic: table for table in tables if table is not None}
 
 
+def table_of(node: Node) -> TableSpec | None:
+    """Return the table that a node writes rows to, None if it writes none: such a node is a sink."""
+    return traits_of(node).table
+
+
 def tables_of(nodes: Iterable[Node]) -> dict[str, TableSpec]:
     """Return the tables that these nodes write to: name -> table."""
-    tables = (traits_of(node).table for node in nodes)
-    return {table.name: table for table in tables if table is not None}
+    return {table.name: table for table in map(table_of, nodes) if table is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

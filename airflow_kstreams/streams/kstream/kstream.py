@@ -79,6 +79,7 @@ from airflow_kstreams.streams.kstream.tables.global_table import (
     join_global_table,
     key_in_vain_error,
 )
+from airflow_kstreams.streams.kstream.tables.rows_of_streams import write_rows
 from airflow_kstreams.streams.kstream.tables.stream_table_join import join_table
 from airflow_kstreams.streams.kstream.user_functions import (
     Branches,
@@ -92,6 +93,7 @@ from airflow_kstreams.streams.kstream.user_functions import (
 from airflow_kstreams.streams.processor.processor import AsyncProcessorDef, ProcessorDef
 from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.tables.specs import DeltaTable, IcebergTable
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
 from airflow_kstreams.streams.windows import SlidingWindow
 
@@ -878,6 +880,58 @@ class KStream(Generic[K, V]):
         check_topic(topic, "send_to")
         keys, values = cast("Serde | None", key_serde), cast("Serde | None", value_serde)
         self._known.sent_to(topic, keys, values, f"send_to({topic!r})", partitioner=partitioner, name=name)
+
+    def send_to_table(
+        self,
+        table: DeltaTable | IcebergTable,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Write a row to a table for each record, as the end of the stream.
+
+        Needs ``processing.guarantee=exactly_once``, and a run with an end: each finished run is one snapshot
+        of the table, whatever fails in between.
+
+        With ``mode="upsert"``, the table has one row for each key: that of the key's last record; a None in
+        place of a value deletes it. If an operator may have changed the key, the stream goes through a
+        repartition topic first, so that one task has all records of a key, in their order. A record without
+        key has no row, as one whose value does not fit.
+
+        :param table: the table: ``IcebergTable(...)`` or ``DeltaTable(...)``.
+        :param key_serde: serde of keys, for the type of ``key_column`` and for the repartition topic; may be
+            left out where the stream's is known, or the builder has a default.
+        :param value_serde: serde of values, for the repartition topic; may be left out likewise.
+        :param name: the node's name in messages, counts and pictures; numbered by default. Also part of the
+            repartition topic's name, ``<application id>-<name>-repartition``, which is made of the table's
+            name by default.
+        :raises TopologyError: it is no table, or a serde is missing; ``build`` refuses two streams to one
+            table.
+
+        >>> from dataclasses import dataclass
+        >>> from airflow_kstreams.streams import IcebergTable
+        >>> @dataclass
+        ... class Order:
+        ...     item: str
+        ...     count: int
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string())
+        >>> orders = builder.stream("orders", value_serde=serdes.json(Order))
+        >>> orders.send_to_table(IcebergTable("shop.orders", row=Order))
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("orders", key="a", value=Order("tea", 2), timestamp_ms=5)
+        ...     driver.read_table("shop.orders")
+        [{'item': 'tea', 'count': 2}]
+        """
+        if not isinstance(table, DeltaTable | IcebergTable):
+            raise TopologyError(
+                f"send_to_table at {call_site()} is given {type(table).__name__}, expected a table",
+                fix='give e.g. IcebergTable("flights.carriers", row=Carrier)',
+            )
+        stream = self._known.given(
+            "send_to_table", cast("Serde | None", key_serde), cast("Serde | None", value_serde)
+        )
+        write_rows(stream, table, name)
 
     def through(
         self,

@@ -32,6 +32,13 @@ CHANGELOG_ENDING, REPARTITION_ENDING = "-changelog", "-repartition"
 RETRY_ENDING = "-retry"
 #: Endings of the names of changelogs and repartition topics.
 INTERNAL_ENDINGS = (CHANGELOG_ENDING, REPARTITION_ENDING)
+_TABLE_FILES = "table-files"
+#: Endings of the names of topics between subtopologies that are an application's own, among those that it has
+#: recorded.
+BETWEEN_ENDINGS = (REPARTITION_ENDING, f"-{_TABLE_FILES}")
+#: Endings of the names of internal topics among those that an application has recorded. A topic that others
+#: call ``...-table-files`` is none.
+OWN_ENDINGS = (*INTERNAL_ENDINGS, f"-{_TABLE_FILES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class ProtocolTopics:
     @property
     def table_files(self) -> str:
         """The topic that lists the files which tasks have written for tables."""
-        return self.internal("table-files")
+        return self.internal(_TABLE_FILES)
 
     def internal(self, name: str) -> str:
         """Return the real name of an internal topic, given its name in the topology."""

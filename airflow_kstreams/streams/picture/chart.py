@@ -1,8 +1,10 @@
-"""Lists what every picture of a topology shows: topics, nodes and stores, and the flows between them."""
+"""Lists what every picture of a topology shows: topics, tables of a lakehouse, nodes and stores, and the
+flows between them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,15 +16,19 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
     global_tables_of,
     purpose_of,
+    table_of,
+    tables_of,
 )
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.picture.description import TopicName
 from airflow_kstreams.streams.printable import printable
+from airflow_kstreams.streams.table_plan import table_label
 
-ShapeKind = Literal["topic", "source", "processor", "sink", "store"]
+ShapeKind = Literal["topic", "table", "source", "processor", "sink", "store"]
 #: Fill and edge of each kind: light boxes with dark text can be read on light and dark pages alike.
 COLOURS: dict[ShapeKind, tuple[str, str]] = {
     "topic": ("#fef3c7", "#d97706"),
+    "table": ("#cffafe", "#0891b2"),
     "source": ("#dbeafe", "#3b82f6"),
     "processor": ("#f1f5f9", "#64748b"),
     "sink": ("#dcfce7", "#16a34a"),
@@ -33,12 +39,12 @@ TEXT_COLOUR = "#1e293b"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A topic, a node or a store.
+    """A topic, a table of a lakehouse, a node or a store.
 
     :param id: unique in the chart: a word of letters and digits that starts with a letter.
     :param name: printable.
     :param note: kind of the shape, in a word or two; of a node what it does, and the user's line.
-    :param subtopology: id of its subtopology; None for a topic, which lies between subtopologies.
+    :param subtopology: id of its subtopology; None for a topic or a table, which lie outside of them.
     """
 
     id: str
@@ -68,8 +74,8 @@ class Arrow:
 class Chart:
     """The whole picture.
 
-    :param shapes: topics first; nodes parents before children, each followed by the stores it is the first to
-        use.
+    :param shapes: topics first, then tables; nodes parents before children, each followed by the stores it is
+        the first to use.
     :param arrows: the arrows, in the order of their lower ends.
     :param subtopologies: ids in running order.
     """
@@ -83,9 +89,9 @@ class Chart:
         return tuple(shape for shape in self.shapes if shape.subtopology == subtopology)
 
     @property
-    def topics(self) -> tuple[Shape, ...]:
-        """The topics."""
-        return tuple(shape for shape in self.shapes if shape.kind == "topic")
+    def outside(self) -> tuple[Shape, ...]:
+        """The topics, and the tables of a lakehouse."""
+        return tuple(shape for shape in self.shapes if shape.subtopology is None)
 
 
 def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozenset[str]) -> Chart:
@@ -112,6 +118,17 @@ def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozense
         )
         for number, (sub, store) in enumerate((sub, store) for sub in subs for store in sub.stores)
     }
+    written = {
+        name: Shape(
+            id=f"lake{number}",
+            kind="table",
+            name=printable(name),
+            note=f"{table.plan.format.capitalize()} table",
+        )
+        for number, (name, table) in enumerate(tables_of(nodes).items())
+    }
+    outside = {topic: shape.id for topic, shape in topics.items()}
+    outside |= {table_label(name): shape.id for name, shape in written.items()}
     tables = {
         (sub.id, table.topic): Shape(
             id=f"table{number}",
@@ -124,13 +141,13 @@ def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozense
             (sub, table) for sub in subs for table in global_tables_of(sub.nodes).values()
         )
     }
-    shapes: list[Shape] = [*topics.values()]
+    shapes: list[Shape] = [*topics.values(), *written.values()]
     arrows: list[Arrow] = []
     drawn: set[str] = set()
     for sub in subs:
         for node in sub.nodes:
             shapes.append(_node(node, node_ids[node.name], sub.id))
-            arrows += _flows(node, node_ids, {topic: shape.id for topic, shape in topics.items()})
+            arrows += _flows(node, node_ids, outside)
             held = [stores[name] for name in connected_stores(node)]
             held += [tables[sub.id, topic] for topic in global_tables_of([node])]
             for shape in held:
@@ -146,21 +163,29 @@ def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozense
 def _node(node: Node, shape_id: str, subtopology: int) -> Shape:
     name = printable(node.name)
     note = printable(purpose_of(node))
+    kind: ShapeKind
     match node:
         case SourceNode():
-            return Shape(id=shape_id, kind="source", name=name, note=note, subtopology=subtopology)
+            kind = "source"
         case ProcessorNode():
-            return Shape(id=shape_id, kind="processor", name=name, note=note, subtopology=subtopology)
+            kind = "processor" if table_of(node) is None else "sink"
         case SinkNode():
-            return Shape(id=shape_id, kind="sink", name=name, note=note, subtopology=subtopology)
+            kind = "sink"
+    return Shape(id=shape_id, kind=kind, name=name, note=note, subtopology=subtopology)
 
 
-def _flows(node: Node, node_ids: dict[str, str], topic_ids: dict[str, str]) -> Iterator[Arrow]:
-    me = node_ids[node.name]
+def _flows(node: Node, node_ids: dict[str, str], outside: Mapping[str, str]) -> Iterator[Arrow]:
+    """Yield the arrows to a node, and those between it and what lies outside.
+
+    :param outside: topic, or label of a table -> id of its shape.
+    """
+    me, table = node_ids[node.name], table_of(node)
     for parent in parents(node):
         yield Arrow(start=node_ids[parent], end=me)
+    if table is not None:
+        yield Arrow(start=me, end=outside[table_label(table.name)])
     for topic in _topics(node):
-        ends = (me, topic_ids[topic]) if isinstance(node, SinkNode) else (topic_ids[topic], me)
+        ends = (me, outside[topic]) if isinstance(node, SinkNode) else (outside[topic], me)
         yield Arrow(start=ends[0], end=ends[1])
 
 

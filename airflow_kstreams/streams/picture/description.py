@@ -2,7 +2,8 @@
 
 The form is that of ``TopologyDescription#toString`` to the last blank, blank line and line end. Where Kafka
 Streams promises no order (it prints sets), names are in build order here: nodes, parents before children; the
-topics of a source and the stores of a processor as they were given; global tables come last.
+topics of a source and the stores of a processor as they were given; global tables come last. Kafka Streams
+has no tables of a lakehouse: a node that writes to one is a sink with ``table:`` in the place of ``topic:``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
     global_tables_of,
     purpose_of,
+    table_of,
 )
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef
 from airflow_kstreams.streams.printable import printable
@@ -51,7 +53,7 @@ def _subtopology(sub: Subtopology, topic_name: TopicName, *, purposes: bool) -> 
     for node in sub.nodes:
         purpose = f" # {printable(purpose_of(node))}" if purposes else ""
         lines.append(f"    {_headline(node, topic_name)}{purpose}")
-        if not isinstance(node, SinkNode):
+        if not isinstance(node, SinkNode) and table_of(node) is None:
             lines.append(f"      --> {_names(children[node.name])}")
         if parents(node):
             lines.append(f"      <-- {_names(parents(node))}")
@@ -74,7 +76,9 @@ def _global_table(number: int, definition: GlobalTableDef) -> str:
 
 
 def _headline(node: Node, topic_name: TopicName) -> str:
-    name = printable(node.name)
+    name, table = printable(node.name), table_of(node)
+    if table is not None:
+        return f"Sink: {name} (table: {printable(table.name)})"
     match node:
         case SourceNode():
             return f"Source: {name} (topics: [{', '.join(map(topic_name, node.topics))}])"

@@ -10,15 +10,17 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.picture.chart import Shape
+from airflow_kstreams.streams.picture.chart import Shape, ShapeKind
 
 NAME_SIZE = 12.0
 NOTE_SIZE = 10.0
 NOTE_HEIGHT = 13.0
 LINE_HEIGHT = 15.0
 PADDING = 9.0
-#: Size of the round end of a topic, or the lid of a store, within its shape.
+#: Size of the round end of a topic, or the lid of a store or table, within its shape.
 CAP = 8.0
+#: Kinds that are drawn as cylinders.
+CYLINDERS: frozenset[ShapeKind] = frozenset({"store", "table"})
 _SIGN = 0.6 * NAME_SIZE
 _NOTE_SIGN = 0.6 * NOTE_SIZE
 _LONGEST_LINE = 30
@@ -45,7 +47,7 @@ def label(shape: Shape) -> Label:
     widest = max(max(map(_columns, lines)) * _SIGN, _columns(shape.note) * _NOTE_SIGN)
     text = NOTE_HEIGHT + LINE_HEIGHT * len(lines)
     sides = CAP if shape.kind == "topic" else 0.0
-    lid = CAP if shape.kind == "store" else 0.0
+    lid = CAP if shape.kind in CYLINDERS else 0.0
     return Label(
         lines=lines,
         width=max(_NARROWEST, widest + 2 * PADDING + 2 * sides + 6),

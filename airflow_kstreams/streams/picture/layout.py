@@ -224,9 +224,9 @@ class _Composition:
         rows: list[list[tuple[float, str]]] = [[] for _ in range(self._ranks.count)]
         widths: dict[str, float] = {}
         heights: dict[str, float] = {}
-        for topic in self._chart.topics:
-            rows[self._ranks.topics[topic.id]].append((self._places[topic.id], topic.id))
-            widths[topic.id], heights[topic.id] = self._labels[topic.id].width, self._labels[topic.id].height
+        for shape in self._chart.outside:
+            rows[self._ranks.topics[shape.id]].append((self._places[shape.id], shape.id))
+            widths[shape.id], heights[shape.id] = self._labels[shape.id].width, self._labels[shape.id].height
         for sub, grid in self._frames.items():
             members = [self._places[shape.id] for shape in self._chart.of(sub)]
             rows[self._ranks.subtopologies[sub]].append((sum(members) / len(members), _frame_name(sub)))

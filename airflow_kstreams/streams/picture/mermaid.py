@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from airflow_kstreams.streams.picture.chart import COLOURS, TEXT_COLOUR, Chart, Shape, ShapeKind
 
-#: Brackets of the label of each kind: topics are pills, stores cylinders, nodes boxes.
+#: Brackets of the label of each kind: topics are pills, stores and tables cylinders, nodes boxes.
 _BRACKETS: dict[ShapeKind, tuple[str, str]] = {
     "topic": ("([", "])"),
+    "table": ("[(", ")]"),
     "source": ("[", "]"),
     "processor": ("[", "]"),
     "sink": ("[", "]"),
@@ -23,8 +24,8 @@ def mermaid(chart: Chart) -> str:
 
 def _lines(chart: Chart) -> Iterator[str]:
     yield "flowchart TD"
-    for topic in chart.topics:
-        yield f"    {_vertex(topic)}"
+    for shape in chart.outside:
+        yield f"    {_vertex(shape)}"
     for subtopology in chart.subtopologies:
         yield f'    subgraph subtopology{subtopology}["Subtopology {subtopology}"]'
         for shape in chart.of(subtopology):
@@ -39,7 +40,7 @@ def _lines(chart: Chart) -> Iterator[str]:
 
 def _vertex(shape: Shape) -> str:
     opening, closing = _BRACKETS[shape.kind]
-    # Topics and stores are known by their brackets.
+    # Topics, tables and stores are known by their brackets and colours.
     note = f"<br/>{_escaped(shape.note)}" if opening == "[" else ""
     return f'{shape.id}{opening}"{_escaped(shape.name)}{note}"{closing}:::{shape.kind}'
 

@@ -22,7 +22,7 @@ class Ranks:
     """The vertical order of a chart.
 
     :param subtopologies: id -> rank; always odd.
-    :param topics: shape id -> rank; always even.
+    :param topics: shape id of a topic or a table -> rank; always even.
     :param layers: shape id of a node or store -> layer in its frame.
     """
 

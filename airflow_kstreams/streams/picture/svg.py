@@ -11,7 +11,14 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 from airflow_kstreams.streams.picture.chart import COLOURS, TEXT_COLOUR, Chart
-from airflow_kstreams.streams.picture.labels import CAP, LINE_HEIGHT, NAME_SIZE, NOTE_HEIGHT, NOTE_SIZE
+from airflow_kstreams.streams.picture.labels import (
+    CAP,
+    CYLINDERS,
+    LINE_HEIGHT,
+    NAME_SIZE,
+    NOTE_HEIGHT,
+    NOTE_SIZE,
+)
 from airflow_kstreams.streams.picture.layout import Box, Frame, Stroke, layout
 
 _NAME_FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -118,7 +125,7 @@ def _draw_box(root: ET.Element, box: Box) -> None:
         ET.SubElement(group, "path", {"d": f"{outline}{cap} 1 {_point(west, box.y)} Z", **paint})
         inner = f"M {_point(east, box.y)} {cap} 0 {_point(east, bottom)}"
         ET.SubElement(group, "path", {"d": inner, **paint, "fill": "none"})
-    elif kind == "store":
+    elif kind in CYLINDERS:
         half = _number(box.label.width / 2)
         cap = f"A {half} {_number(CAP)} 0 0"
         top, floor = box.y + CAP, bottom - CAP

@@ -75,18 +75,24 @@ class IcebergTable:
     :param partition_by: fields of its partitioning: a column, ``year(at)``, ``month(at)``, ``day(at)``,
         ``hour(at)``, ``bucket(16, key)``, ``truncate(4, code)``; a field of a struct with a dot.
     :param mode: ``append`` adds a row for each record; ``upsert`` keeps the last row of each key, and None
-        deletes it.
+        deletes it. An upsert needs ``key_column``, and a partitioning by ``bucket(n, <key_column>)`` alone:
+        a run rewrites files of the buckets that its keys lie in.
     :param create: whether begin creates the table where it is missing.
     :param key_column: column for the records' keys; empty for none.
     :param key_type: type of the keys, as a field of a row has it; None for that of the stream's key serde.
     :param timestamp_column: column for the records' timestamps; empty for none.
     :param provenance: True to add ``_topic``, ``_partition``, ``_offset`` and ``_run``, which say where each
         row comes from.
-    :param merge: whether small files of a run are merged before they are committed.
-    :param expire_snapshots: number of snapshots to keep after each run; 0 keeps all.
+    :param merge: whether small files of a run are merged before they are committed: each partition of the
+        table then gets at most ``ceil(bytes / target) + 1`` files in a run, of the size that the table asks
+        for, or 128 MiB.
+    :param expire_snapshots: number of snapshots to keep after each run; 0 keeps all. Older ones are forgotten
+        once the run is finished, and files are deleted that only they have. Where that fails, the log says
+        so, and the next run does it.
     :raises TopologyError: the row type, a name, or the partitioning is none that Iceberg has.
 
     >>> from dataclasses import dataclass
+    >>> from datetime import datetime
     >>> @dataclass
     ... class Carrier:
     ...     code: str
@@ -166,17 +172,21 @@ class DeltaTable:
     :param name: name of the sink; by default the last part of the location.
     :param partition_by: columns of its partitioning; ``date(at)`` and ``hour(at)`` add the columns
         ``at_date`` and ``at_hour``, in UTC.
-    :param mode: as for :class:`IcebergTable`.
+    :param mode: as for :class:`IcebergTable`; the partitioning is free.
     :param create: as for :class:`IcebergTable`.
     :param key_column: as for :class:`IcebergTable`.
     :param key_type: as for :class:`IcebergTable`.
     :param timestamp_column: as for :class:`IcebergTable`.
     :param provenance: as for :class:`IcebergTable`.
     :param merge: as for :class:`IcebergTable`.
-    :param expire_snapshots: number of versions to keep after each run; 0 keeps all.
+    :param expire_snapshots: number of versions to keep at least after each run; 0 keeps all. Delta forgets a
+        version only once it is older than the table's ``delta.logRetentionDuration`` (30 days), and deletes
+        a file that was taken out only once that is longer ago than its
+        ``delta.deletedFileRetentionDuration`` (7 days).
     :raises TopologyError: the row type, a name, or the partitioning is none that Delta has.
 
     >>> from dataclasses import dataclass
+    >>> from datetime import datetime
     >>> @dataclass
     ... class Carrier:
     ...     code: str

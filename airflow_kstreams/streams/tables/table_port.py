@@ -11,7 +11,7 @@ The protocol on it is ``batch/tables``'s. The port promises what that needs:
   snapshot, schema and partitioning: beside an expiry of older snapshots a commit may land.
 - **The mark** is a number of ours that stands in the table under the name of an application and sink, as the
   last of its commits wrote it. Expiry of snapshots and log cleanup keep it; so do a rollback and a restore.
-- **Files** are added by their facts alone: a commit opens none of them.
+- **Files** are added by their facts alone: a commit opens none of them, but the staged ones of an upsert.
 
 A commit that fails may have landed, after a TableMovedError, too: where a proxy or a client has sent a
 request twice, the second one's conflict is the answer, and the first one has landed. So behind each failure
@@ -22,7 +22,7 @@ files that cannot be the table's is a mistake of the caller, an InvariantError.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -36,7 +36,8 @@ from airflow_kstreams.streams.table_plan import Column
 #: A value of a column without parts, or None.
 Plain = str | int | float | bool | bytes | date | datetime | UUID | Decimal | None
 
-
+#: Size of files where a table does not say which it asks for, bytes.
+TARGET_BYTES = 128 * 1024 * 1024
 #: The remedy where a topology writes to tables and nobody says where they are.
 SAY_WHERE_TABLES_ARE = (
     "name the Airflow connection that has them: tables_conn_id=; by hand: --tables-config FILE"
@@ -119,8 +120,11 @@ class TableCommit:
     :param sink: name of the sink: the mark is that of application and sink.
     :param sequence: the mark to write.
     :param summary: what the snapshot says of itself: name -> text, in addition to what the format asks for.
-    :param added: files to add; none for a snapshot without rows.
-    :param removed: paths of files to take out in the same snapshot.
+    :param added: files to add; none for a snapshot without rows. For an upsert: files with staged rows
+        (:data:`airflow_kstreams.streams.table_plan.DELETED`), in the order in which rows replace each other.
+    :param removed: paths of files to take out in the same snapshot; none for an upsert.
+    :param key_column: for an upsert, the column of keys: the last staged row of each key becomes its row, in
+        the place of all that the table has of the key, or takes those away. Empty for files that are added.
     """
 
     application_id: str
@@ -129,6 +133,20 @@ class TableCommit:
     summary: Mapping[str, str] = field(default_factory=dict)
     added: Collection[FileFacts] = ()
     removed: Collection[str] = ()
+    key_column: str = ""
+
+
+class RewrittenFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upsert, or a part of it, changes of a table by rewriting files.
+
+    :param removed: paths of the files that leave the table.
+    :param removed_bytes: number of their bytes.
+    :param added: the files that come into it.
+    """
+
+    removed: tuple[str, ...] = ()
+    removed_bytes: int = 0
+    added: tuple[FileFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +157,16 @@ class Snapshot:
     :param made_ms: time at which it was made, epoch milliseconds.
     :param operation: ``append``, ``overwrite``, ``delete`` or ``replace``; any other word of the format.
     :param summary: what it says of itself.
+    :param added: number of rows in the files that it added; None if the history does not say.
+    :param removed: number of rows in the files that it took out; None if the history does not say.
     """
 
     snapshot: str
     made_ms: int
     operation: str
     summary: Mapping[str, str]
+    added: int | None = None
+    removed: int | None = None
 
 
 class TableFiles(Protocol):
@@ -216,8 +238,12 @@ class TablePort(Protocol):
     def commit(self, look: TableLook, commit: TableCommit) -> str:
         """Make one snapshot, on condition of the look, and return its id.
 
+        An upsert reads the staged files, and what the look's state has of their keys. So a commit that fails
+        for a change of the table is made anew for the next look.
+
         :raises TableMovedError: the table has changed since.
         :raises TableUnavailableError: it may have been committed.
+        :raises LargeRewriteError: an upsert would rewrite more here than this process may.
         """
         ...
 
@@ -235,9 +261,49 @@ class TablePort(Protocol):
         """Return the history up to the newest snapshot, the oldest first, as far as it is kept."""
         ...
 
+    def added(self, look: TableLook, snapshot: str) -> Mapping[str, int] | None:
+        """Return the files that a snapshot has added and that are in the newest one: location -> number of
+        rows. None if that cannot be told, because rows of files are deleted without the files, or the history
+        does not reach back that far.
+        """
+        ...
+
+    def partitions(self, look: TableLook) -> Mapping[str, tuple[Any, ...]] | None:
+        """Return the files of the newest snapshot: location -> value of each field of the partitioning, as in
+        :class:`FileFacts`. None if some are of another partitioning, or rows of files are deleted without the
+        files.
+        """
+        ...
+
+    def named(self, look: TableLook, paths: Collection[str]) -> set[str]:
+        """Return those of some files that a snapshot names which can still be read, on whatever branch."""
+        ...
+
+    def row_counts(self, look: TableLook, column: str) -> dict[str, int] | None:
+        """Return how many rows of the newest snapshot have each value of a column of text, in bounded memory;
+        rows without a value are left out. None if the port cannot read rows.
+        """
+        ...
+
     def expire(self, look: TableLook, keep: int) -> None:
         """Forget all but the newest snapshots, on condition of the look, and delete what only they name.
-        Delta keeps versions by time instead, as the table says.
+        Delta keeps these, and versions that are not as old as the table says.
+        """
+        ...
+
+
+class RewriteBuckets(Protocol):
+    """Rewrites files of a table elsewhere: for each bucket that an upsert touches."""
+
+    def __call__(
+        self, spec: Any, look: TableLook, upserts: Sequence[TableCommit]
+    ) -> Sequence[RewrittenFiles]:
+        """Return what each upsert changes.
+
+        :param spec: the table, as the topology describes it.
+        :param look: the state that the files are rewritten for.
+        :param upserts: parts of one upsert, each with the staged files of one bucket.
+        :raises KStreamsError: a part failed; nothing is committed.
         """
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.table_plan import TablePlan
+from airflow_kstreams.streams.table_plan import TableMode, TablePlan
 from airflow_kstreams.streams.tables.table_port import FileFacts
 
 #: A value for each column of a table, in their order; a :class:`DeletedRow` in place of a row that is
@@ -56,6 +56,11 @@ class TableSpec(Protocol):
     @property
     def name(self) -> str:
         """Name of the sink."""
+        ...
+
+    @property
+    def mode(self) -> TableMode:
+        """What happens to rows of a key."""
         ...
 
     @property

@@ -2,12 +2,12 @@
 
 Rule: each record makes one row, or is left out by the handler of ``production.exception.handler``. Files are
 written beside the task's results, and listed in the transaction of their commit
-(:mod:`airflow_kstreams.batch.tables.file_list`).
+(:mod:`airflow_kstreams.batch.protocol.file_list`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
@@ -33,6 +33,10 @@ class SendToTable:
     def traits(self) -> OperatorTraits:
         """The facts that the engine uses."""
         return OperatorTraits(flow="kept", table=self.table)
+
+    def with_table(self, table: TableSpec) -> SendToTable:
+        """Return the operator that writes to another table."""
+        return replace(self, table=table)
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
