@@ -12,6 +12,9 @@ The mark of application and sink is the application id ``<application>/<sink>``.
 a restore does not bring it back. A log does not list its application ids: a look has the mark of the sink
 that the port was opened for.
 
+An upsert is the library's merge, with the same mark and without retries. It makes no version where nothing
+changes; then an empty one is made.
+
 Files are taken out by remove actions beside the added ones. The library takes them on trust, so a path that
 the look does not have is refused here.
 """
@@ -19,6 +22,8 @@ the look does not have is refused here.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -38,7 +43,11 @@ from airflow_kstreams.tables.delta_schema import (
     refused_features,
     target_bytes,
 )
+from airflow_kstreams.tables.parquet.row_counts import counts_in
 from airflow_kstreams.tables.storage_errors import TablePlace
+from airflow_kstreams.tables.upserts.delta_merge import merge_staged
+from airflow_kstreams.tables.upserts.said_sizes import say_rewritten
+from airflow_kstreams.tables.upserts.staged_files import StagedFiles
 
 _UNSAFE_OPTIONS = {"aws_s3_allow_unsafe_rename", "allow_unsafe_rename"}
 
@@ -121,6 +130,8 @@ class DeltaTablePort:
 
     def commit(self, look: TableLook, commit: TableCommit) -> str:
         """Make one version. See ``TablePort``."""
+        if commit.key_column and commit.added:
+            return self._upsert(look, commit)
         fields, now_ms = list(look.partition_by), time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
             add_action(self._root, fields, file, now_ms) for file in commit.added
@@ -133,15 +144,31 @@ class DeltaTablePort:
                 "append",
                 table.schema(),
                 partition_by=fields,
-                commit_properties=CommitProperties(
-                    custom_metadata=dict(commit.summary),
-                    max_commit_retries=0,
-                    app_transactions=[
-                        Transaction(app_id(commit.application_id, commit.sink), commit.sequence)
-                    ],
-                ),
+                commit_properties=_properties(commit),
             )
         return str(int(look.snapshot) + 1)
+
+    def _upsert(self, look: TableLook, commit: TableCommit) -> str:
+        """Make one version of the staged rows; where they change nothing, an empty one with the mark."""
+        self._refuse_append_only(look)
+        table, staged = self._unmoved(look), StagedFiles(self.files(look), commit.added, commit.key_column)
+        with port_errors(self._place, "upsert"):
+            before = _sizes(table)
+            merge_staged(table, staged, commit.key_column, _properties(commit))
+            if str(table.version()) == look.snapshot:
+                return self.commit(look, replace(commit, added=()))
+            left = before.keys() - _sizes(table).keys()
+        say_rewritten(
+            self._place.name, rewritten_bytes=sum(before[path] for path in left), new_bytes=staged.size
+        )
+        return str(int(look.snapshot) + 1)
+
+    def _refuse_append_only(self, look: TableLook) -> None:
+        if _table(look).metadata().configuration.get("delta.appendOnly", "false").lower() == "true":
+            raise TableRefusedError(
+                f"table {self._place.name!r}: rows are to be taken out, and delta.appendOnly forbids that",
+                fix="set delta.appendOnly to false",
+            )
 
     def _removals(self, look: TableLook, paths: set[str], now_ms: int) -> list[RemoveAction]:
         """Return the actions that take files out.
@@ -150,12 +177,8 @@ class DeltaTablePort:
         """
         if not paths:
             return []
+        self._refuse_append_only(look)
         table = _table(look)
-        if table.metadata().configuration.get("delta.appendOnly", "false").lower() == "true":
-            raise TableRefusedError(
-                f"table {self._place.name!r}: rows are to be taken out, and delta.appendOnly forbids that",
-                fix="set delta.appendOnly to false",
-            )
         wanted = {relative(self._root, path) for path in paths}
         with port_errors(self._place, "commit"):
             known = {row["path"]: row for row in _rows(table)}
@@ -206,19 +229,63 @@ class DeltaTablePort:
         """Return the versions that the log still has, the oldest first. See ``TablePort``."""
         return tuple(reversed(list(self._log().snapshots(int(look.snapshot)))))
 
-    def expire(self, look: TableLook, keep: int) -> None:
-        """Write a checkpoint, and clean up log and files that were taken out.
+    def added(self, look: TableLook, snapshot: str) -> Mapping[str, int] | None:
+        """Return files that the log's entry of a version adds. See ``TablePort``."""
+        made = self._log().added(int(snapshot)) if snapshot.isdigit() else None
+        if made is None:
+            return None
+        with port_errors(self._place, "look at files"):
+            known = {row["path"]: row for row in _rows(_table(look))}
+        return {f"{self._root}/{path}": known[path]["num_records"] for path in made if path in known}
 
-        Delta keeps versions by time, not by number: the table's ``delta.logRetentionDuration`` and
-        ``delta.deletedFileRetentionDuration`` say for how long, whatever ``keep`` is.
+    def named(self, look: TableLook, paths: Collection[str]) -> set[str]:
+        """Read the newest version, then the log: a file that an older one still has was taken out by a commit
+        that the log has. See ``TablePort``.
+        """
+        wanted = {relative(self._root, path): path for path in paths}
+        if not wanted:
+            return set()
+        with port_errors(self._place, "look at its files"):
+            found = {row["path"] for row in _rows(_table(look))} & wanted.keys()
+        if found != wanted.keys():
+            found |= self._log().paths(int(look.snapshot)) & wanted.keys()
+        return {wanted[path] for path in found}
+
+    def row_counts(self, look: TableLook, column: str) -> dict[str, int] | None:
+        """Read one column, batch by batch. See ``TablePort``."""
+        with port_errors(self._place, "count of its rows"):
+            return counts_in(_table(look).to_pyarrow_dataset().scanner(columns=[column]).to_batches())
+
+    def partitions(self, look: TableLook) -> Mapping[str, tuple[Any, ...]] | None:
+        """Return the values that the log has; tables with other deletions are refused. See ``TablePort``."""
+        with port_errors(self._place, "look at files"):
+            rows = _rows(_table(look))
+        return {
+            f"{self._root}/{row['path']}": tuple(
+                (row["partition"] or {}).get(name) for name in look.partition_by
+            )
+            for row in rows
+        }
+
+    def expire(self, look: TableLook, keep: int) -> None:
+        """Write a checkpoint, and clean up log and files that were taken out, if the log has more versions
+        than are to be kept.
+
+        Delta keeps versions by time, and by number at least: entries of the log go once they are older than
+        the table's ``delta.logRetentionDuration``, and files that were taken out once they are older than
+        its ``delta.deletedFileRetentionDuration`` and none of the newest ``keep`` versions has them.
         """
         table = self._unmoved(look)
+        head, oldest = table.version(), self._log().oldest()
+        if head - oldest < keep:
+            return
         with port_errors(self._place, "expiry"):
             table.create_checkpoint()
             table.cleanup_metadata()
             if table.vacuum(dry_run=True):
                 table.vacuum(
                     dry_run=False,
+                    keep_versions=list(range(max(head - keep + 1, self._log().oldest()), head + 1)),
                     commit_properties=CommitProperties(max_commit_retries=0),
                     post_commithook_properties=PostCommitHookProperties(create_checkpoint=False),
                 )
@@ -230,6 +297,20 @@ class DeltaTablePort:
 def app_id(application_id: str, sink: str) -> str:
     """Return the application id of Delta's that has the mark of an application and sink."""
     return f"{application_id}/{sink}"
+
+
+def _properties(commit: TableCommit) -> CommitProperties:
+    """Return what a commit says of itself, with its mark; it is tried once."""
+    return CommitProperties(
+        custom_metadata=dict(commit.summary),
+        max_commit_retries=0,
+        app_transactions=[Transaction(app_id(commit.application_id, commit.sink), commit.sequence)],
+    )
+
+
+def _sizes(table: DeltaTable) -> dict[str, int]:
+    """Return path and size of each file of a table."""
+    return {row["path"]: row["size_bytes"] for row in _rows(table)}
 
 
 def _table(look: TableLook) -> DeltaTable:

@@ -10,14 +10,19 @@ back, a rollback, takes rows of ours out; a commit that then lands on the old he
 
 Expiry of older snapshots moves no head, and a commit may land beside it: what the snapshot names stays.
 
+An upsert writes files for the state of the look, and takes out those that it has rewritten, in one snapshot
+(:mod:`airflow_kstreams.tables.upserts.iceberg_rewrite`). What it has written and could not commit stays in
+the storage, for the commit may have landed.
+
 The mark of application and sink is the property ``kstreams.<application>.<sink>``; dots of the application
 are written ``%2E`` in it, so that no two pairs share a name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -26,18 +31,26 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
 from pyiceberg.schema import index_by_name
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table import Transaction as IcebergTransaction
 
 from airflow_kstreams.streams.errors import TableMovedError, TableRefusedError
 from airflow_kstreams.streams.table_plan import Column
-from airflow_kstreams.streams.tables.table_port import Snapshot, TableCommit, TableFiles, TableLook
+from airflow_kstreams.streams.tables.partition_fields import field_of
+from airflow_kstreams.streams.tables.table_port import (
+    FileFacts,
+    RewrittenFiles,
+    Snapshot,
+    TableCommit,
+    TableFiles,
+    TableLook,
+)
 from airflow_kstreams.tables.iceberg_catalogs import for_one_commit
 from airflow_kstreams.tables.iceberg_errors import port_errors
 from airflow_kstreams.tables.iceberg_expiry import expire
-from airflow_kstreams.tables.iceberg_files import DataFileMaker, IcebergFiles
+from airflow_kstreams.tables.iceberg_files import DataFileMaker, IcebergFiles, partition_value_of
 from airflow_kstreams.tables.iceberg_schema import (
     columns_of,
     iceberg_schema,
@@ -47,7 +60,10 @@ from airflow_kstreams.tables.iceberg_schema import (
     refused_features,
     sorted_by,
 )
+from airflow_kstreams.tables.parquet.row_counts import counts_in
 from airflow_kstreams.tables.storage_errors import TablePlace
+from airflow_kstreams.tables.upserts.iceberg_rewrite import TableRewrite
+from airflow_kstreams.tables.upserts.said_sizes import say_rewritten
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
@@ -66,10 +82,20 @@ class IcebergTablePort:
     :param catalog: opens the catalogue, or returns the open one.
     :param identifier: namespace and name of the table, with dots.
     :param place: the table, for messages.
+    :param most_rewritten: bytes of files that an upsert may rewrite in this process; None for any.
+    :param rewriter: rewrites files elsewhere, where an upsert touches much; None to do it here.
     """
 
-    def __init__(self, catalog: Callable[[], Catalog], identifier: str, place: TablePlace) -> None:
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        identifier: str,
+        place: TablePlace,
+        most_rewritten: int | None = None,
+        rewriter: Callable[[TableLook, Sequence[TableCommit]], Sequence[RewrittenFiles]] | None = None,
+    ) -> None:
         self._catalog, self._identifier, self._place = catalog, identifier, place
+        self._most_rewritten, self._rewriter = most_rewritten, rewriter
 
     def look(self, application_id: str = "") -> TableLook | None:
         """Load the table from its catalogue. See ``TablePort``."""
@@ -148,11 +174,50 @@ class IcebergTablePort:
 
     def commit(self, look: TableLook, commit: TableCommit) -> str:
         """Make one snapshot. See ``TablePort``."""
+        if commit.key_column and commit.added:
+            return self._upsert(look, commit)
+        return self._committed(look, commit, commit.added, commit.removed)
+
+    def rewritten(self, snapshot: str, commit: TableCommit) -> RewrittenFiles:
+        """Rewrite files for an upsert, or a part of it, and commit nothing.
+
+        :param snapshot: the snapshot that they are rewritten for; empty for a table without one.
+        :raises TableMovedError: the table is gone.
+        """
+        look = self.look()
+        if look is None:
+            raise TableMovedError(f"table {self._place.name!r} is gone")
+        with port_errors(self._place, "upsert"):
+            return self._rewrite(replace(look, snapshot=snapshot), commit).made()
+
+    def _rewrite(self, look: TableLook, commit: TableCommit) -> TableRewrite:
+        return TableRewrite(look, self.files(look), commit, self._place, most_bytes=self._most_rewritten)
+
+    def _upsert(self, look: TableLook, commit: TableCommit) -> str:
+        """Rewrite files for the state of the look, and make one snapshot of them."""
+        with port_errors(self._place, "upsert"):
+            rewrite = self._rewrite(look, commit)
+            if self._rewriter is not None and rewrite.is_large:
+                parts = self._rewriter(look, rewrite.by_bucket())
+            else:
+                parts = [rewrite.made()]
+        say_rewritten(
+            self._place.name,
+            rewritten_bytes=sum(part.removed_bytes for part in parts),
+            new_bytes=sum(file.size for file in commit.added),
+        )
+        added = [file for part in parts for file in part.added]
+        return self._committed(look, commit, added, [path for part in parts for path in part.removed])
+
+    def _committed(
+        self, look: TableLook, commit: TableCommit, files: Collection[FileFacts], paths: Collection[str]
+    ) -> str:
+        """Make one snapshot that adds files, and takes those at some paths out."""
         table = _table(look)
         maker = DataFileMaker(table.schema(), table.spec())
-        added = [maker.made(file) for file in commit.added]
+        added = [maker.made(file) for file in files]
         with port_errors(self._place, "commit"):
-            removed = self._found(table, set(commit.removed))
+            removed = self._found(table, set(paths))
             transaction = self._transaction(look)
             update = transaction.update_snapshot(dict(commit.summary))
             producer = update.overwrite() if removed else update.merge_append()
@@ -221,6 +286,61 @@ class IcebergTablePort:
         """Return the newest snapshot and those before it, as far as they are kept, the oldest first."""
         return tuple(reversed([_described(each) for each in _line(_table(look))]))
 
+    def added(self, look: TableLook, snapshot: str) -> Mapping[str, int] | None:
+        """Return files by the snapshot that their manifests name. See ``TablePort``.
+
+        Manifests that are merged, or rewritten, keep the snapshot of each file; it need not exist any more.
+        """
+        entries = self._entries(look)
+        if entries is None:
+            return None
+        return {
+            entry.data_file.file_path: entry.data_file.record_count
+            for entry in entries
+            if str(entry.snapshot_id) == snapshot
+        }
+
+    def partitions(self, look: TableLook) -> Mapping[str, tuple[Any, ...]] | None:
+        """Return the values that manifests have. See ``TablePort``."""
+        entries, fields = self._entries(look), [field_of(text) for text in look.partition_by]
+        if entries is None or any(entry.data_file.spec_id != look.spec_id for entry in entries):
+            return None
+        return {
+            entry.data_file.file_path: tuple(
+                partition_value_of(field, look.columns, entry.data_file.partition[place])
+                for place, field in enumerate(fields)
+            )
+            for entry in entries
+        }
+
+    def _entries(self, look: TableLook) -> list[ManifestEntry] | None:
+        """Return the entries of the newest snapshot's files; None if it has files that delete rows."""
+        table = _table(look)
+        head = table.metadata.current_snapshot()
+        with port_errors(self._place, "look at files"):
+            manifests = [] if head is None else head.manifests(table.io)
+            if any(manifest.content != ManifestContent.DATA for manifest in manifests):
+                return None
+            return [entry for each in manifests for entry in each.fetch_manifest_entry(table.io)]
+
+    def named(self, look: TableLook, paths: Collection[str]) -> set[str]:
+        """Read the manifests of all snapshots. See ``TablePort``."""
+        table, wanted, found, read = _table(look), set(paths), set[str](), set[str]()
+        with port_errors(self._place, "look at its files"):
+            for snapshot in table.metadata.snapshots if wanted else ():
+                for manifest in snapshot.manifests(table.io):
+                    if manifest.manifest_path in read:
+                        continue
+                    read.add(manifest.manifest_path)
+                    entries = manifest.fetch_manifest_entry(table.io)
+                    found |= {entry.data_file.file_path for entry in entries} & wanted
+        return found
+
+    def row_counts(self, look: TableLook, column: str) -> dict[str, int] | None:
+        """Read one column, batch by batch. See ``TablePort``."""
+        with port_errors(self._place, "count of its rows"):
+            return counts_in(_table(look).scan(selected_fields=(column,)).to_arrow_batch_reader())
+
     def expire(self, look: TableLook, keep: int) -> None:
         """Forget older snapshots. See ``TablePort``."""
         expire(_table(look), keep, self._place)
@@ -268,6 +388,14 @@ def _described(snapshot: IcebergSnapshot) -> Snapshot:
     summary = snapshot.summary
     said = {} if summary is None else summary.model_dump()
     operation = str(said.pop("operation", ""))
+    # Writers leave out a number that is 0, and have the totals in each summary that has numbers.
+    numbers = {name: text for name, text in said.items() if text.isdigit()}
+    known = "total-records" in numbers
     return Snapshot(
-        snapshot=str(snapshot.snapshot_id), made_ms=snapshot.timestamp_ms, operation=operation, summary=said
+        snapshot=str(snapshot.snapshot_id),
+        made_ms=snapshot.timestamp_ms,
+        operation=operation,
+        summary=said,
+        added=int(numbers.get("added-records", 0)) if known else None,
+        removed=int(numbers.get("deleted-records", 0)) if known else None,
     )

@@ -46,7 +46,7 @@ _OURS: dict[str, str | int] = {
     "rest.sigv4.max-retries": "0",
 }
 #: Settings that name code to run, or that leave out snapshots of which a look has to know.
-_REFUSED = ("py-catalog-impl", "snapshot-loading-mode", "auth", "py-io-impl")
+_REFUSED = ("py-catalog-impl", "snapshot-loading-mode", "auth", "py-io-impl", "s3.retry-strategy-impl")
 _TIMEOUT_SECONDS = 60.0
 
 

@@ -30,11 +30,18 @@ from pyiceberg.types import (
     StructType,
     TimestamptzType,
 )
-from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
+from pyiceberg.utils.datetime import (
+    date_to_days,
+    datetime_to_micros,
+    days_to_date,
+    micros_to_timestamptz,
+)
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
 from airflow_kstreams.streams.errors import InvariantError, TableRefusedError
 from airflow_kstreams.streams.figures.number_texts import counted
+from airflow_kstreams.streams.table_plan import Column
+from airflow_kstreams.streams.tables.partition_fields import PartitionField, type_of
 from airflow_kstreams.streams.tables.table_port import ColumnFacts, FileFacts
 from airflow_kstreams.tables.file_streams import checked, folder_of
 from airflow_kstreams.tables.iceberg_errors import port_errors
@@ -116,6 +123,20 @@ def _partition_value(kind: IcebergType, value: Any) -> Any:
             return value.quantize(Decimal(1).scaleb(-kind.scale))
         case _:
             return value
+
+
+def partition_value_of(field: PartitionField, columns: tuple[Column, ...], value: Any) -> Any:
+    """Return a partition value of Iceberg's metadata as ``FileFacts`` has it.
+
+    >>> partition_value_of(PartitionField("identity", "day"), (Column("day", "date"),), 19_723)
+    datetime.date(2024, 1, 1)
+    """
+    kind = type_of(field.column, columns) if field.transform == "identity" else None
+    if kind == "date" and isinstance(value, int):
+        return days_to_date(value)
+    if kind == "instant" and isinstance(value, int):
+        return micros_to_timestamptz(value)
+    return value
 
 
 def _bounds(columns: list[tuple[tuple[int, PrimitiveType], ColumnFacts]], *, upper: bool) -> dict[int, bytes]:

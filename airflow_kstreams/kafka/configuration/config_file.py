@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_kstreams.kafka.configuration.known_settings import JAVA_SETTINGS
-from airflow_kstreams.kafka.configuration.secrets import Secret, sealed
+from airflow_kstreams.kafka.configuration.secrets import sealed
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.secret_texts import Secret
 
 #: A login by name and password, the only JAAS configuration that has a counterpart.
 _LOGIN = re.compile(r"\s*\S*\.(Plain|Scram)LoginModule\s+required\b(?P<options>.*);\s*\Z", re.DOTALL)

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from airflow_kstreams.kafka.configuration.registry_settings import PREFIX, client_config, registry_settings
-from airflow_kstreams.kafka.configuration.secrets import shown_url, without_secrets
+from airflow_kstreams.kafka.configuration.secrets import without_secrets
 from airflow_kstreams.kafka.schema_registry.answer_bounds import bound_answers
 from airflow_kstreams.kafka.schema_registry.asked_registry import AskedRegistry, RegistryError
 from airflow_kstreams.kafka.schema_registry.formats import (
@@ -50,6 +50,7 @@ from airflow_kstreams.kafka.schema_registry.schema_bounds import BrokenSchemaErr
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, SchemaRegistryUnavailableError
 from airflow_kstreams.streams.hints.hidden_values import UnfitValueError, shown_text
 from airflow_kstreams.streams.records.user_traceback import program_text
+from airflow_kstreams.streams.secret_texts import shown_url
 from airflow_kstreams.streams.serde.base import Serde, Side
 
 if TYPE_CHECKING:

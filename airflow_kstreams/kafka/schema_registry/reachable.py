@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.kafka.configuration.registry_settings import client_config, registry_settings
-from airflow_kstreams.kafka.configuration.secrets import shown_url, without_secrets
+from airflow_kstreams.kafka.configuration.secrets import without_secrets
 from airflow_kstreams.kafka.schema_registry.asked_registry import AskedRegistry, RegistryError
 from airflow_kstreams.kafka.schema_registry.binding import make_client, registry_fault
+from airflow_kstreams.streams.secret_texts import shown_url
 
 _SECONDS = 6
 

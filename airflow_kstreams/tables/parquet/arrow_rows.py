@@ -285,14 +285,14 @@ def column_array(batch: pa.RecordBatch, name: str) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def _number(value: int) -> pa.Scalar:
+def long_scalar(value: int) -> pa.Scalar:
     """Return a number as Arrow's compute functions take it without pandas."""
     return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(pack("q", value))])[0]
 
 
-_ZERO, _HOUR, _DAY = _number(0), _number(3_600_000_000), _number(86_400_000_000)
-_MONTHS, _FIRST_YEAR = _number(12), _number(1970)
-_ONE = _number(1)
+_ZERO, _HOUR, _DAY = long_scalar(0), long_scalar(3_600_000_000), long_scalar(86_400_000_000)
+_MONTHS, _FIRST_YEAR = long_scalar(12), long_scalar(1970)
+_ONE = long_scalar(1)
 
 
 class PartitionValues:
@@ -369,7 +369,7 @@ def _truncated(array: pa.Array, width: int, kind: ColumnType) -> pa.Array:
         case DecimalType():
             return _truncated_decimals(array, width, kind)
         case _:
-            step = _number(width)
+            step = long_scalar(width)
             rest = pc.subtract(array, pc.multiply(pc.divide(array, step), step))
             below = pc.if_else(pc.less(rest, _ZERO), pc.add(rest, step), rest)
             # Wraps around at the smallest numbers, as Java's does.

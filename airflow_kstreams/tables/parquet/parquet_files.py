@@ -39,6 +39,7 @@ from airflow_kstreams.streams.tables.table_rows import RowsWriter
 from airflow_kstreams.tables.file_streams import safe_name
 from airflow_kstreams.tables.parquet.arrow_rows import ArrowRows, PartitionValues, column_array
 from airflow_kstreams.tables.parquet.file_facts import column_facts, nan_columns, plain_columns, row_groups
+from airflow_kstreams.tables.parquet.last_rows import last_places
 
 log = package_log(__name__)
 
@@ -97,6 +98,8 @@ class FilePlan:
     :param ids: dotted name of a column or part -> its id in files, see
         :func:`airflow_kstreams.tables.parquet.arrow_rows.arrow_schema`.
     :param left_out: columns that stand in a file's partition alone, as Delta has it.
+    :param last_of: column of keys, of which the last row alone is written, as far as rows are kept in memory;
+        empty if each row is.
     :param target_bytes: size at which a file is closed, bytes.
     :param open_files: number of files that are open at most.
     :param buffer_bytes: bytes of batches that are kept in memory.
@@ -107,6 +110,7 @@ class FilePlan:
     sort_by: tuple[str, ...] = ()
     ids: Mapping[str, int] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    last_of: str = ""
     target_bytes: int = 128 * 1024 * 1024
     open_files: int = 8
     buffer_bytes: int = 32 * 1024 * 1024
@@ -118,6 +122,7 @@ class ParquetRows:
     :param files: storage of the table's files.
     :param plan: what the files have to be like.
     :param names: names of the files.
+    :ivar schema: Arrow's schema of the files.
     """
 
     def __init__(self, files: TableFiles, plan: FilePlan, names: FileNames) -> None:
@@ -127,7 +132,7 @@ class ParquetRows:
         self._values = PartitionValues(plan.columns, self._fields)
         self._sizes = _measures(plan.columns)
         self._written = [column.name for column in plan.columns if column.name not in plan.left_out]
-        self._schema = pa.schema([self._arrow.schema.field(name) for name in self._written])
+        self.schema = pa.schema([self._arrow.schema.field(name) for name in self._written])
         self._plain = plain_columns(
             tuple(column for column in plan.columns if column.name not in plan.left_out)
         )
@@ -155,6 +160,16 @@ class ParquetRows:
         rows.append(row)
         if len(rows) == self._next_look:
             self._look()
+
+    def add_part(self, partition: tuple[Any, ...], batch: pa.RecordBatch) -> None:
+        """Write rows of one partition as a row group of its file.
+
+        :param partition: the partition, as :class:`FileFacts` has it.
+        :param batch: the rows, with at least the columns of :attr:`schema`.
+        :raises TableUnavailableError: the storage did not answer, or is full.
+        :raises TableRefusedError: a file may not be written.
+        """
+        self._write_part(partition, batch)
 
     def take(self) -> list[FileFacts]:
         """Close all files, see that they are there, and return them; the next row begins new ones.
@@ -226,6 +241,8 @@ class ParquetRows:
         (batch,) = pa.Table.from_batches(self._batches).combine_chunks().to_batches()
         self._batches.clear()
         self._batch_bytes = 0
+        if self._plan.last_of:
+            batch = batch.take(last_places(column_array(batch, self._plan.last_of)))
         parts = self._parts(batch)
         parts.sort(key=lambda part: part[0] not in self._open)
         for partition, places in parts:
@@ -258,7 +275,7 @@ class ParquetRows:
             file = self._open[partition] = self._begin(partition)
         self._open.move_to_end(partition)
         file.nans.update(nan_columns(batch, self._plain))
-        file.writer.write_table(pa.Table.from_batches([batch.select(self._written)], self._schema))
+        file.writer.write_table(pa.Table.from_batches([batch.select(self._written)], self.schema))
         file.rows += batch.num_rows
         if file.stream.size >= self._plan.target_bytes:
             self._close(partition)
@@ -276,7 +293,7 @@ class ParquetRows:
         metadata: list[Any] = []
         writer = pq.ParquetWriter(
             stream,
-            self._schema,
+            self.schema,
             compression="zstd",
             store_schema=False,
             store_decimal_as_integer=True,
