@@ -20,6 +20,7 @@ from airflow_kstreams.batch.inspect.ahead.next_run import (
     ExpectedTime,
     NextRun,
     PlannedPartition,
+    PlannedTable,
     PlannedTopic,
     StateToRestore,
     WindowsToClose,
@@ -38,26 +39,43 @@ from airflow_kstreams.batch.inspect.runs.run_in_full import (
 )
 from airflow_kstreams.batch.inspect.runs.seen_runs import RunFilter, SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
+from airflow_kstreams.batch.inspect.tables.listed_files import LandedRows, WaitingRows
+from airflow_kstreams.batch.inspect.tables.seen_tables import SeenTable, SeenTables
+from airflow_kstreams.batch.inspect.tables.table_check import CheckedTable, TableDifference, TablesCheck
 from airflow_kstreams.batch.ledger.history import Attempt, Failure, RunHistory
 from airflow_kstreams.batch.protocol.step_times import StepTimes
 from airflow_kstreams.explore import stored_state
 from airflow_kstreams.inspect.html_forms import run_page
-from airflow_kstreams.inspect.readings import applications, compare, doctor, lag, letters, plan, run, runs
+from airflow_kstreams.inspect.readings import (
+    applications,
+    check_tables,
+    compare,
+    doctor,
+    lag,
+    letters,
+    plan,
+    run,
+    runs,
+    tables,
+)
 
 __all__ = [
     "Attempt",
     "AuditRow",
     "BetweenTopic",
+    "CheckedTable",
     "ComparedFigure",
     "ComparedRuns",
     "Diagnosis",
     "ExpectedTime",
     "Failure",
     "Finding",
+    "LandedRows",
     "LetterGroup",
     "NextRun",
     "PartitionLag",
     "PlannedPartition",
+    "PlannedTable",
     "PlannedTopic",
     "ReadOffsets",
     "RunAudit",
@@ -71,13 +89,19 @@ __all__ = [
     "SeenLetters",
     "SeenRun",
     "SeenRuns",
+    "SeenTable",
+    "SeenTables",
     "SeenTask",
     "StateToRestore",
     "StepTimes",
     "Suspicion",
+    "TableDifference",
+    "TablesCheck",
     "TopicLag",
+    "WaitingRows",
     "WindowsToClose",
     "applications",
+    "check_tables",
     "compare",
     "doctor",
     "lag",
@@ -87,4 +111,5 @@ __all__ = [
     "run_page",
     "runs",
     "stored_state",
+    "tables",
 ]

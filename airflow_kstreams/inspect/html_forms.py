@@ -14,7 +14,15 @@ from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.notebook_form import notebook_form
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRuns
+from airflow_kstreams.batch.inspect.tables.seen_tables import SeenTables
+from airflow_kstreams.batch.inspect.tables.table_check import TablesCheck
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.inspect.lakehouse_tables import (
+    notes_of_check,
+    notes_of_tables,
+    shown_check,
+    shown_tables,
+)
 from airflow_kstreams.inspect.tables_of import (
     notes_of_applications,
     notes_of_comparison,
@@ -87,6 +95,16 @@ def _of_comparison(found: ComparedRuns) -> str:
 @notebook_form.register
 def _of_lag(found: SeenLag) -> str:
     return html_of(tables_of_lag(found), notes_of_lag(found))
+
+
+@notebook_form.register
+def _of_tables(found: SeenTables) -> str:
+    return html_of(shown_tables(found), notes_of_tables(found))
+
+
+@notebook_form.register
+def _of_tables_check(found: TablesCheck) -> str:
+    return html_of(shown_check(found), notes_of_check(found))
 
 
 @notebook_form.register

@@ -13,16 +13,21 @@ from airflow_kstreams.batch.inspect.diagnosis import Diagnosis
 from airflow_kstreams.batch.inspect.doctor import Subject
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull, compare_runs, read_run
 from airflow_kstreams.batch.inspect.runs.seen_runs import PAGE, RunFilter, SeenRuns, read_runs
+from airflow_kstreams.batch.inspect.tables.seen_tables import SeenTables, read_tables
+from airflow_kstreams.batch.inspect.tables.table_check import TablesCheck, compare_tables
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.inspect.surroundings import Surroundings, examine
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 from airflow_kstreams.streams.topology.topology import Topology
 
 #: Longest time for all requests of a look, milliseconds. It leaves a part of 10 s to what shows the values.
 LOOK_MS = 8_000
 
+#: Where tables are: settings by the names ``iceberg.*`` and ``delta.*``, or what opens tables.
+Lakehouse = Mapping[str, str] | TablesPort
 #: A cluster: its address ``host:port``, client settings by librdkafka's names, or a cluster itself.
 Kafka = str | Mapping[str, object] | ClusterPort
 
@@ -142,6 +147,7 @@ def plan(
     interval_ms: tuple[int, int] | None = None,
     partitions: int = PARTITIONS,
     settings: Mapping[str, object] | None = None,
+    tables: Lakehouse | None = None,
 ) -> NextRun:
     """Plan the run that would begin now: the begin itself, on a cluster where nothing is written.
 
@@ -151,6 +157,8 @@ def plan(
         unless given, where the settings go by it.
     :param partitions: number of partitions to show one by one, those with the largest shares.
     :param settings: settings of the application by dotted name, as its runs have them.
+    :param tables: where the tables are that it writes to, by the names ``iceberg.*`` and ``delta.*``; without
+        it tables are not looked at.
     :raises ConfigError: there is no such application, or its topology is not known without its file.
     :raises KafkaClientError: the broker does not answer.
     """
@@ -162,6 +170,7 @@ def plan(
         groups=None if topology is None else _own_groups(topology, application_id),
         interval_ms=interval_ms,
         partitions=partitions,
+        tables=opened_tables(tables),
     )
 
 
@@ -171,21 +180,81 @@ def doctor(
     kafka: Kafka,
     *,
     settings: Mapping[str, object] | None = None,
+    tables: Lakehouse | None = None,
 ) -> Diagnosis:
     """Find what may go wrong in the cluster, the topics, the application's own state and what surrounds it.
 
     :param topology: the topology that the next run is to have.
     :param kafka: Kafka's address, or client settings, as for :func:`runs`.
     :param settings: settings of the application by dotted name, as its runs have them.
+    :param tables: where the tables are that it writes to, by the names ``iceberg.*`` and ``delta.*``.
     :raises KafkaClientError: no broker answers, or they refuse the login.
     """
     checked = ApplicationSettings.parse(application_id, settings)
     subject = Subject(
-        plan=topology.plan(application_id), settings=checked, groups=_own_groups(topology, application_id)
+        plan=topology.plan(application_id),
+        settings=checked,
+        groups=_own_groups(topology, application_id),
+        tables=opened_tables(tables),
     )
     config = {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
     around = Surroundings(client_config=config if isinstance(config, Mapping) else None)
     return examine(_cluster(kafka, checked), subject, around)
+
+
+def tables(
+    application_id: str, topology: Topology, kafka: Kafka, tables: Lakehouse | None = None
+) -> SeenTables:
+    """Read where each table of a topology stands beside the ledger, and what the next begin would do with it.
+
+    :param topology: the topology that the next run is to have.
+    :param kafka: Kafka's address, or client settings, as for :func:`runs`.
+    :param tables: where the tables are, by the names ``iceberg.*`` and ``delta.*``.
+    :raises ConfigError: there is no such application, or nothing says where tables are.
+    :raises TableUnavailableError: a catalogue does not answer.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    settings = ApplicationSettings.parse(application_id)
+    return read_tables(_cluster(kafka, settings), topology.plan(application_id), opened_tables(tables))
+
+
+def check_tables(
+    application_id: str,
+    topology: Topology,
+    kafka: Kafka,
+    tables: Lakehouse | None = None,
+    *,
+    allow_others: bool = False,
+) -> TablesCheck:
+    """Compare the rows of each run in the tables of a topology with the ledger.
+
+    :param topology: the topology of the runs.
+    :param kafka: Kafka's address, or client settings, as for :func:`runs`.
+    :param tables: where the tables are, by the names ``iceberg.*`` and ``delta.*``.
+    :param allow_others: whether other programs may write to the tables, too.
+    :raises ConfigError: there is no such application, or nothing says where tables are.
+    :raises TableUnavailableError: a catalogue does not answer.
+    :raises KafkaClientError: the broker does not answer.
+    """
+    settings = ApplicationSettings.parse(application_id)
+    cluster, plan = _cluster(kafka, settings), topology.plan(application_id)
+    return compare_tables(cluster, plan, opened_tables(tables), allow_others=allow_others)
+
+
+def opened_tables(tables: Lakehouse | None) -> TablesPort | None:
+    """Return what opens tables; None if nothing says where they are.
+
+    :param tables: settings, or what opens tables.
+    :raises ConfigError: a setting is unknown.
+    """
+    if not tables:
+        return None
+    if not isinstance(tables, Mapping):
+        return tables
+    # Imported here: most applications write to no table.
+    from airflow_kstreams.tables.connections import open_tables
+
+    return open_tables(tables)
 
 
 def _own_groups(topology: Topology, application_id: str) -> AskGroups | None:

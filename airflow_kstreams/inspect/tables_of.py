@@ -12,6 +12,7 @@ from airflow_kstreams.batch.inspect.runs.audit import RunAudit
 from airflow_kstreams.batch.inspect.runs.run_in_full import ComparedRuns, RunInFull
 from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
+from airflow_kstreams.batch.inspect.tables.listed_files import waiting_lines
 from airflow_kstreams.batch.ledger.history import Failure, RunHistory
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.figures.number_texts import counted
@@ -98,11 +99,27 @@ def notes_of_runs(found: SeenRuns) -> Iterator[str]:
 
 
 def tables_of_run(found: RunInFull) -> Iterator[Table]:
-    """Yield the tables of one run: what it is, its books, its attempts, its steps, and its slowest tasks."""
+    """Yield the tables of one run: what it is, its snapshots, its books, its attempts, its steps, and its
+    slowest tasks.
+    """
     run = found.run
     yield Table(
         title=f"Run {run.run_id} of {found.application_id}", columns=("what", "is"), rows=[*_facts(found)]
     )
+    if run.tables:
+        yield Table(
+            title="Snapshots of tables",
+            columns=("table", "snapshot", "sequence", "rows", "files"),
+            rows=[
+                (
+                    each.table,
+                    each.snapshot or "-",
+                    *map(number_text, (each.sequence, each.rows, each.files)),
+                )
+                for each in run.tables
+            ],
+            numbers=3,
+        )
     if found.audit is not None:
         yield _books(found.audit)
     if found.history is not None:
@@ -160,6 +177,7 @@ def _facts(found: RunInFull) -> Iterator[tuple[str, str]]:
             f"read of {read.topic}",
             (f"{counted(read.stop - read.start, 'offset')}, {counted(read.partitions, 'partition')}"),
         )
+    yield from waiting_lines(found.waiting)
     yield "topology", found.topology[:12]
 
 
@@ -359,6 +377,7 @@ def tables_of_plan(found: NextRun) -> Iterator[Table]:
             numbers=4,
             more=found.more_partitions,
         )
+    yield from _planned_tables(found)
     if found.state and found.refused is None and found.tasks:
         yield Table(
             title="State to restore, where a task finds no files of its own",
@@ -368,6 +387,19 @@ def tables_of_plan(found: NextRun) -> Iterator[Table]:
                 for each in found.state
             ],
             numbers=2,
+        )
+
+
+def _planned_tables(found: NextRun) -> Iterator[Table]:
+    if found.tables:
+        yield Table(
+            title="Tables",
+            columns=("table", "format", "begin", "commit"),
+            rows=[
+                (each.name, each.format, each.state or "not looked at", number_text(each.sequence or None))
+                for each in found.tables
+            ],
+            numbers=1,
         )
 
 

@@ -65,6 +65,7 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease import Claimant, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.source_topics import with_matches
+from airflow_kstreams.batch.run.tables.targets import refuse_unfit_run
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
@@ -154,8 +155,8 @@ def begin_continuous(
     :param order: (clear number, try number); a higher one of the same run claims it.
     :param owner: name of the caller for messages.
     :param groups: calls the topology's own partition grouper, see :meth:`Coordinator.begin`.
-    :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
-        used.
+    :raises ConfigError: transactions could not last as long as the settings say, the run id cannot be used,
+        or it writes to tables.
     :raises RunBusyError: another owner is alive, as its renewals show, or won a race.
     :raises TopologyError: topics or partition groups do not fit, internal topics are another application's,
         or an unfinished batch belongs to another topology.
@@ -166,6 +167,8 @@ def begin_continuous(
     refuse_unfit_end_of_run(session.settings, plan)
     refuse_other_application(plan, session.application_id)
     _refuse_global_tables(plan)
+    if plan.tables:
+        refuse_unfit_run(session.settings, plan, bounded=False)
     caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
     with coordinator.claim.keeping_failures(caller, "continuous"):
         run = coordinator.lease.taking_over(caller)(_begin, coordinator, caller, plan, groups)

@@ -36,6 +36,7 @@ from typing import Self
 
 from airflow_kstreams.batch.evidence.complete_logs import find_truncated_ledger, find_truncated_metadata
 from airflow_kstreams.batch.evidence.contradictions import find_contradictions
+from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.ledger.history import Histories
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
@@ -206,3 +207,16 @@ class RunFacts:
         known = (self.application_id, self.ledger, self.metadata)
         kept = find_truncated_metadata(*known) if metadata_topic_kept else []
         return [*find_truncated_ledger(*known), *kept, *find_contradictions(*known)]
+
+
+def known_facts(
+    cluster: ClusterPort, application_id: str, admin: AdminPort, reader: ReaderPort, clock: Clock
+) -> RunFacts:
+    """Read the facts of an application's runs.
+
+    :raises ConfigError: the cluster has nothing of an application with this id.
+    """
+    facts = RunFacts.read(cluster, application_id, admin=admin, reader=reader, clock=clock)
+    if facts.ledger.unwritten and facts.last_work is None:
+        refuse_unknown_application(admin, application_id)
+    return facts

@@ -28,7 +28,7 @@ from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.naming.commands import delete_topic_command, drop_slice_command, give_up_command
 from airflow_kstreams.streams.naming.topic_names import (
-    INTERNAL_ENDINGS,
+    OWN_ENDINGS,
     PROTOCOL_ENDINGS,
     RETRY_ENDING,
     ProtocolTopics,
@@ -138,7 +138,7 @@ def recorded_ids(ledger: Ledger) -> dict[str, str]:
     """
     own = {} if ledger.own_topics is None else ledger.own_topics.ids
     # The metadata topic is among them.
-    ids = {topic: id_ for topic, id_ in own.items() if topic.endswith(INTERNAL_ENDINGS)}
+    ids = {topic: id_ for topic, id_ in own.items() if topic.endswith(OWN_ENDINGS)}
     if ledger.current_continuous is not None:
         ids |= _ids_of(ledger.current_continuous.plan)
     for entry in ledger.assignment.entries:
@@ -201,7 +201,7 @@ def refuse_output_of_another(
     """
     app = plan.application_id
     outputs = sorted({*plan.outputs} & found.keys())
-    internal = {topic: found[topic].topic_id for topic in outputs if topic.endswith(INTERNAL_ENDINGS)}
+    internal = {topic: found[topic].topic_id for topic in outputs if topic.endswith(OWN_ENDINGS)}
     owners = neighbours.owners(app, internal) if internal else {}
     for topic in (*outputs, dead_letter_topic):
         other = next((topic.removesuffix(end) for end in PROTOCOL_ENDINGS if topic.endswith(end)), app)

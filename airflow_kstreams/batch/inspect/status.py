@@ -12,6 +12,7 @@ from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions
 from airflow_kstreams.batch.inspect.standing import Standing, standing_of
+from airflow_kstreams.batch.inspect.tables.listed_files import WaitingRows, waiting_of
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.history import Histories
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
@@ -72,6 +73,8 @@ class RunStatus:
     :param counts: topic -> its partition count, for the topics of ``positions`` that exist.
     :param expansions: processors whose state is being copied; None if this user may not see them.
     :param standing: where the run stands that is under way, or whose begin failed; None if there is none.
+    :param waiting: rows that the run under way has listed for tables and that are in no snapshot yet; None if
+        this user may not read the list.
     :param histories: what happened to the last few runs that have not finished.
     """
 
@@ -93,6 +96,7 @@ class RunStatus:
     counts: Mapping[str, int] = field(default_factory=dict)
     expansions: tuple[ProcessorPlan, ...] | None = ()
     standing: Standing | None = None
+    waiting: tuple[WaitingRows, ...] | None = ()
     histories: Histories = field(default_factory=Histories)
 
     @property
@@ -157,7 +161,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         counts, ends = _counts_and_ends(admin, positions)
         recorded = ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
-        histories = facts.histories
+        histories, waiting = facts.histories, waiting_of(cluster, facts, clock)
     return RunStatus(
         application_id=application_id,
         state=facts.state,
@@ -177,6 +181,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         counts=counts,
         expansions=more,
         standing=standing_of(facts, histories, clock.now_ms()),
+        waiting=waiting,
         histories=histories,
     )
 

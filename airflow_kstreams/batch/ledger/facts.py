@@ -278,6 +278,8 @@ class LandedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     :param run_id: the run that made it.
     :param rows: number of rows that it added.
     :param files: number of files that it added.
+    :param format: format of the table.
+    :param location: the table's identifier in its catalogue, or its URI.
     """
 
     table_id: str
@@ -286,11 +288,56 @@ class LandedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     run_id: str = ""
     rows: int = 0
     files: int = 0
+    format: str = ""
+    location: str = ""
+
+
+class DroppedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run that was dropped, and whose rows are in tables.
+
+    :param read: ``topic-partition`` of each input partition of which its tasks have processed something ->
+        the offsets, ``[from, to)``.
+    :param topic_ids: topic of these partitions -> its id.
+    :param tables: name of a table's sink -> its commit.
+    """
+
+    run_id: str
+    read: dict[PartitionName, tuple[int, int]]
+    topic_ids: dict[str, str]
+    tables: dict[str, LandedTable]
+
+
+class RemovedRows(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Rows of a table that a reset takes out.
+
+    :param sequence: number of the commit that does so.
+    :param runs: the runs whose rows go -> the commits that added them.
+    """
+
+    sequence: int
+    runs: dict[str, LandedTable]
+
+    @property
+    def table(self) -> LandedTable:
+        """One of the commits, which says which table it is."""
+        return next(iter(self.runs.values()))
+
+
+class DroppedSlice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A slice that a reset drops, whose tasks have written files for tables.
+
+    :param slice: the slice.
+    :param list_stop: end of the list of its files, if it was frozen; -1 for the log's end once all tasks are
+        fenced.
+    """
+
+    slice: Slice
+    list_stop: int = -1
 
 
 class ResetStage(enum.Enum):
     """The stage of a reset: ``STOPPING -> DELETING -> DONE``, or at once ``STOPPING -> DONE`` when no topic
-    is to be deleted. Until it is done, no run begins.
+    is to be deleted, and no row to be taken out. Until it is done, no run begins.
     """
 
     STOPPING = "stopping"
@@ -315,6 +362,8 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     :param reset_id: name of the reset; empty if it has none.
     :param written_to: ``topic-partition`` -> the end of what runs have written to the user's own topics
         between subtopologies, where records may be unread; None while tasks may still write.
+    :param dropping: the slice that is dropped, until its files have landed in their tables.
+    :param removing: name of a table's sink -> rows to take out when the stage is DELETING.
     """
 
     stage: ResetStage
@@ -327,6 +376,8 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     deleting: dict[str, PartitionCount] = {}
     reset_id: str = ""
     written_to: dict[PartitionName, int | None] = {}
+    dropping: DroppedSlice | None = None
+    removing: dict[str, RemovedRows] = {}
 
     def __post_init__(self) -> None:
         refuse_too_many(self.deleting.values())

@@ -34,6 +34,7 @@ from airflow_kstreams.batch.ledger.facts import (
     Assignment,
     ChangelogEnds,
     ContinuousRun,
+    DroppedRun,
     LandedTable,
     Lease,
     OwnTopics,
@@ -56,7 +57,7 @@ from airflow_kstreams.batch.protocol.topics import others_protocol_topic
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.commands import repair_ledger_command
-from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import OWN_ENDINGS, ProtocolTopics
 from airflow_kstreams.streams.plan import PartitionName
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
 
@@ -108,6 +109,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     accepted: dict[PartitionName, Acceptance] = {}
     history: int = -1
     tables: dict[str, LandedTable] = {}
+    dropped: tuple[DroppedRun, ...] = ()
 
 
 def check_run_id(run_id: str) -> None:
@@ -197,7 +199,7 @@ def _refuse_topics_of_others(checkpoint: LedgerCheckpoint, application_id: str) 
     deleted = {
         *(() if checkpoint.reset is None else checkpoint.reset.deleting),
         *(topic for entry in checkpoint.assignment.entries for topic in entry.changelogs),
-        *(topic for topic in own if topic.endswith(INTERNAL_ENDINGS)),
+        *(topic for topic in own if topic.endswith(OWN_ENDINGS)),
     }
     if ProtocolTopics(application_id).others(deleted):
         raise UnreadableError("it names topics of others among those that a reset deletes")

@@ -47,6 +47,7 @@ from airflow_kstreams.batch.ledger.facts import (
     Assignment,
     ChangelogEnds,
     ContinuousRun,
+    DroppedRun,
     LandedTable,
     Lease,
     OwnTopics,
@@ -105,6 +106,7 @@ class Ledger:
     :param accepted: ``topic-partition`` -> the offset from which ``reset --accept`` lets reading go on, until
         a run that reads the partition finishes.
     :param tables: name of a table's sink -> the last commit to it.
+    :param dropped: the last few dropped runs whose rows are in tables and were not taken back.
     :param past: summary of the earlier runs: their number, the last one, the offsets at which they left each
         topic, the index.
     :param checkpoint: offsets of the last checkpoint, ``[from, to)``; None if there is none, or if a record
@@ -126,6 +128,7 @@ class Ledger:
     changelog_ends: ChangelogEnds | None = None
     accepted: Mapping[TopicPartition, Acceptance] = field(default_factory=dict)
     tables: Mapping[str, LandedTable] = field(default_factory=dict)
+    dropped: tuple[DroppedRun, ...] = ()
     past: PastRuns = field(default=PastRuns())
     checkpoint: Span | None = None
     history_at: int = -1
@@ -464,6 +467,7 @@ class _Source:
             changelog_ends=held.changelog_ends,
             accepted={partition_named(name): each for name, each in held.accepted.items()},
             tables=held.tables,
+            dropped=held.dropped,
             past=held.past,
             checkpoint=state.span,
             history_at=state.history_at,

@@ -115,6 +115,7 @@ class _Writing:
             accepted={str(tp): each for tp, each in sorted(ledger.accepted.items())},
             history=ledger.history_at,
             tables=dict(sorted(ledger.tables.items())),
+            dropped=ledger.dropped,
         )
         return LedgerRecords(self._records, self._add_checkpoint(checkpoint), self._finished)
 

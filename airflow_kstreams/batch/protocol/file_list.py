@@ -4,13 +4,16 @@ Rule: a task writes one record for each file, in the transaction that commits th
 So a file is listed if and only if its rows count as processed, and what an attempt left that died is in no
 list. Key: name of the table's sink. Value: MessagePack of :class:`ListedFile`.
 
+Behind the end of the list, the coordinator writes a :class:`MergedFile` for each file into which it has let
+small ones be merged, in the transaction that seals the list.
+
 Dates, decimals and ids have no form of their own in MessagePack. The reader knows the table's columns, and
 gives values their types again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -19,17 +22,17 @@ from uuid import UUID
 import msgspec
 
 from airflow_kstreams.batch.protocol.checked_reading import UnreadableError
-from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
+from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import convert, msgpack_decoder
 from airflow_kstreams.streams.ports import Record, WriterPort
-from airflow_kstreams.streams.table_plan import Column, ColumnType, DecimalType, TablePlan
+from airflow_kstreams.streams.table_plan import Column, ColumnType, DecimalType, StructType, TablePlan
 from airflow_kstreams.streams.tables.table_port import ColumnFacts, FileFacts
 
 _TYPES: Mapping[str, Any] = {"date": date, "instant": datetime, "uuid": UUID}
 
 
-class ListedFile(msgspec.Struct, frozen=True, array_like=True):
+class ListedFile(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     """A file, and who has written it.
 
     :param run_id: id of the run.
@@ -44,7 +47,23 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True):
     file: FileFacts
 
 
-_decode = msgpack_decoder(ListedFile).decode
+class MergedFile(msgspec.Struct, frozen=True, array_like=True, tag="merged"):
+    """A file that replaces listed ones.
+
+    :param run_id: id of the run.
+    :param records: number of records of merged files that the same transaction has written.
+    :param replaced: offset of the record of each listed file that it replaces.
+    :param file: the file.
+    """
+
+    run_id: str
+    records: int
+    replaced: tuple[int, ...]
+    file: FileFacts
+
+
+_decode = msgpack_decoder(ListedFile | MergedFile).decode
+_decode_file = msgpack_decoder(FileFacts).decode
 
 
 def list_file(writer: WriterPort, application_id: str, table: str, listed: ListedFile) -> None:
@@ -56,6 +75,15 @@ def list_file(writer: WriterPort, application_id: str, table: str, listed: Liste
     writer.produce(topic, msgspec.msgpack.encode(listed), table.encode(), PARTITION, None, None)
 
 
+def merged_record(application_id: str, table: str, merged: MergedFile) -> MetadataRecord:
+    """Return the record of a merged file.
+
+    :param table: name of the table's sink.
+    """
+    topic = ProtocolTopics(application_id).table_files
+    return MetadataRecord(topic, msgspec.msgpack.encode(merged), table.encode(), None)
+
+
 class FileListReading:
     """Reads records of files.
 
@@ -65,10 +93,10 @@ class FileListReading:
     def __init__(self, tables: tuple[TablePlan, ...]) -> None:
         self._typed = {table.name.encode(): _values_of(table) for table in tables}
 
-    def read(self, record: Record, *, run_id: str) -> tuple[str, ListedFile]:
+    def read(self, record: Record, *, run_id: str) -> tuple[str, ListedFile | MergedFile]:
         """Return the name of a table's sink, and the file.
 
-        :param run_id: the run whose list it is.
+        :param run_id: the run whose list it is. Merged files may be of an earlier one, which was dropped.
         :raises UnreadableError: the record is none of this list's.
         """
         key, value = record.key(), record.value()
@@ -80,15 +108,28 @@ class FileListReading:
             listed = msgspec.structs.replace(listed, file=typed(listed.file))
         except (msgspec.MsgspecError, LookupError, ValueError) as error:
             raise UnreadableError(f"offset {record.offset()} lists no file: {error}") from error
-        if listed.run_id != run_id:
+        if isinstance(listed, ListedFile) and listed.run_id != run_id:
             raise UnreadableError(f"offset {record.offset()} is of run {listed.run_id!r}")
         return key.decode(), listed
 
 
+def packed_file(file: FileFacts) -> bytes:
+    """Return a file's facts as bytes, for another process."""
+    return msgspec.msgpack.encode(file)
+
+
+def unpacked_file(data: bytes, table: TablePlan) -> FileFacts:
+    """Return a file's facts from :func:`packed_file`.
+
+    :param table: the table of the file, whose columns say the types of values.
+    """
+    return _values_of(table)(_decode_file(data))
+
+
 def _values_of(table: TablePlan) -> Callable[[FileFacts], FileFacts]:
     """Return a function that gives the values of a file's facts their types again."""
-    columns = {column.name: _typing(column.type) for column in table.columns}
-    partition = [_typing_of_field(text, table.columns) for text in table.partition_by]
+    columns = dict(_typings(table.columns))
+    partition = [_typing_of_field(text, columns) for text in table.listed_by]
 
     def typed(file: FileFacts) -> FileFacts:
         return msgspec.structs.replace(
@@ -103,7 +144,16 @@ def _values_of(table: TablePlan) -> Callable[[FileFacts], FileFacts]:
     return typed
 
 
-def _typing_of_field(text: str, columns: tuple[Column, ...]) -> Callable[[Any], Any]:
+def _typings(columns: tuple[Column, ...], path: str = "") -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """Give the dotted name of each column without parts, and the function for its values."""
+    for column in columns:
+        if isinstance(column.type, StructType):
+            yield from _typings(column.type.columns, f"{path}{column.name}.")
+        else:
+            yield f"{path}{column.name}", _typing(column.type)
+
+
+def _typing_of_field(text: str, columns: Mapping[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """Return the function for the values of a field of the partitioning.
 
     Numbers of years, days, hours and buckets are numbers; what is cut keeps its type.
@@ -112,7 +162,7 @@ def _typing_of_field(text: str, columns: tuple[Column, ...]) -> Callable[[Any], 
     name = rest.rstrip(")").rpartition(",")[2].strip() if rest else text
     if rest and transform != "truncate":
         return _as_it_is
-    return next(_typing(column.type) for column in columns if column.name == name)
+    return columns[name]
 
 
 def _typing(kind: ColumnType) -> Callable[[Any], Any]:

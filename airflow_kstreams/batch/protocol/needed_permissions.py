@@ -29,6 +29,7 @@ from airflow_kstreams.streams.topology.topology import has_dead_letters
 BROKERS_OWN = ("__consumer_offsets", "__transaction_state")
 _COPIED = "how far state is copied for more processors"
 _UNSEEN = "status does not show which are on their way"
+_NO_ROWS = "status does not show them"
 _NO_MORE = "runs go on with the processors that there are"
 
 
@@ -42,8 +43,10 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     ]
     for topic in plan.intermediates:
         if topic in plan.repartition_topics:
-            found += _owned(topic, "repartition topic")
-            found.append(_topic(topic, "repartition topic, emptied after each run", Operation.DELETE))
+            is_list = topic == ProtocolTopics(app).table_files
+            what = "list of the files for tables" if is_list else "repartition topic"
+            found += _owned(topic, what)
+            found.append(_topic(topic, f"{what}, emptied after each run", Operation.DELETE))
         else:
             found += [_topic(topic, "intermediate topic", each) for each in (Operation.READ, Operation.WRITE)]
     for topic in sorted(plan.changelogs):
@@ -87,6 +90,11 @@ def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         *(
             _topic(topic, "committed offsets: status, StopOffsetsReachedSensor", Operation.DESCRIBE)
             for topic in plan.intermediates
+        ),
+        *(
+            [_topic(own.table_files, "rows listed for tables: status", Operation.READ, _NO_ROWS)]
+            if plan.tables
+            else []
         ),
         _group(app, "committed offsets: all but RunFinishedSensor", Operation.DESCRIBE),
         *(_topic(topic, _COPIED, Operation.DESCRIBE, _UNSEEN) for topic in sorted(plan.changelogs)),

@@ -16,6 +16,7 @@ from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.record_counts import shown_node
 from airflow_kstreams.streams.figures.time_texts import duration_text
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.printable import printable
 
 if TYPE_CHECKING:
@@ -156,7 +157,9 @@ def count_rows(summary: RunSummary) -> Iterator[CountRow]:
     for entry in counts.left_out:
         node = shown_node(entry.node, summary.purposes)
         yield CountRow(node, _RULES.get(entry.rule, entry.rule), entry.records)
-    written = counts.output
+    # The engine's list of files is no output: what it lists counts as the rows of the tables.
+    lists = ProtocolTopics(summary.application_id).table_files
+    written = {topic: records for topic, records in counts.output.items() if topic != lists}
     for topic, records in sorted(counts.read.items()):
         if topic not in inputs:
             yield CountRow(topic, "written", written.get(topic, 0))

@@ -27,7 +27,8 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
     :param backfill: whether the run processed a past interval once more, for an application of its own.
     :return: ``application_id``, ``run_id``, ``records_in``, ``records_out``, ``finished_ms``, ``offsets``
         (topic -> partition as text -> ``[start, stop]``, half open), and ``partitions_omitted``, the number
-        of partitions that did not fit. A backfill has also ``backfill``, which is true. A run whose details
+        of partitions that did not fit. A run that has made snapshots of tables has ``tables``: name of the
+        sink -> see :func:`snapshots_of`. A backfill has also ``backfill``, which is true. A run whose details
         have expired has ``details_expired``, which is true, and no offsets. A run that left records parked
         has ``parked``: node -> their number, None where that is not known.
     """
@@ -41,6 +42,7 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
         "partitions_omitted": 0,
         **({"backfill": True} if backfill else {}),
         **({"parked": summary.parked} if summary.parked else {}),
+        **({"tables": snapshots} if (snapshots := snapshots_of(summary)) else {}),
     }
     if summary.without_details:
         partitions = sum(read.partitions for read in summary.reads)
@@ -58,6 +60,27 @@ def event_extra(summary: RunSummary, *, backfill: bool = False) -> dict[str, Any
             break
         extra["offsets"].setdefault(part.topic, {}).update(entry)
     return extra
+
+
+def snapshots_of(summary: RunSummary) -> dict[str, dict[str, Any]]:
+    """Return the snapshots that a run has made, one for each table that it writes; none if it had nothing to
+    do.
+
+    :return: name of the table's sink -> ``table`` (its identifier or URI), ``table_id``, ``sequence``,
+        ``snapshot`` (its id, or the version; empty if it is not known any more), ``rows`` and ``files``.
+    """
+    return {
+        name: {
+            "table": landed.location,
+            "table_id": landed.table_id,
+            "sequence": landed.sequence,
+            "snapshot": landed.snapshot,
+            "rows": landed.rows,
+            "files": landed.files,
+        }
+        for name, landed in sorted(summary.tables.items())
+        if landed.run_id == summary.run_id
+    }
 
 
 class AssetEvent(Protocol):
@@ -106,6 +129,20 @@ class TopicUse(NamedTuple):
     records: int | None
 
 
+class TableUse(NamedTuple):
+    """A table that a run writes to.
+
+    :param namespace: OpenLineage's namespace of it: ``iceberg``, the bucket of a URI (``s3://lake``), or
+        ``file``.
+    :param name: its identifier, or the path in the bucket.
+    :param rows: rows that the run has added; None until it is finished.
+    """
+
+    namespace: str
+    name: str
+    rows: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLineage:
     """The topics that a run read and wrote.
@@ -115,6 +152,7 @@ class RunLineage:
     :param run_id: id of the run.
     :param generation: number of drivers that have claimed the run.
     :param finished: whether the finished marker is written.
+    :param tables: the tables that it writes to; of a finished run, those of which it has made a snapshot.
     :param records_in: records that the tasks consumed from the inputs; None until finished, and where the
         counts are not known.
     :param records_out: records that the tasks wrote to topics that the run did not read; None as above.
@@ -127,6 +165,7 @@ class RunLineage:
     finished: bool
     inputs: tuple[TopicUse, ...]
     outputs: tuple[TopicUse, ...]
+    tables: tuple[TableUse, ...] = ()
     records_in: int | None = None
     records_out: int | None = None
 
@@ -148,6 +187,11 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
             finished=False,
             inputs=(*_inputs(run.inputs, {}), *_tables(run.plan.global_tables)),
             outputs=tuple(TopicUse(topic, {}, None) for topic in plan.outputs),
+            tables=tuple(
+                _table(table.format, table.location, None)
+                for table in plan.tables
+                if table.name in run.plan.targets
+            ),
         )
     read = {topic for sub in run.topics for topic in sub.sources}
     written = {topic for sub in run.topics for topic in sub.sinks}
@@ -162,9 +206,24 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
         finished=True,
         inputs=(*inputs, *_tables(run.global_tables)),
         outputs=tuple(TopicUse(topic, {}, counts_out.get(topic)) for topic in sorted(written - read)),
+        tables=tuple(
+            _table(landed.format, landed.location, landed.rows)
+            for _, landed in sorted(run.tables.items())
+            if landed.run_id == run.run_id
+        ),
         records_in=run.records_in,
         records_out=run.records_out,
     )
+
+
+def _table(table_format: str, location: str, rows: int | None) -> TableUse:
+    if table_format != "delta":
+        return TableUse(table_format, location, rows)
+    scheme, found, rest = location.partition("://")
+    if not found or scheme == "file":
+        return TableUse("file", rest or location, rows)
+    bucket, _, path = rest.partition("/")
+    return TableUse(f"{scheme}://{bucket}", path, rows)
 
 
 def _expired(run: RunSummary, counts: Mapping[str, int]) -> tuple[TopicUse, ...]:

@@ -9,12 +9,13 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total, sum_parked
 from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.report.lineage import snapshots_of
 from airflow_kstreams.batch.run.finished_before import finished_at, topology_of
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan
@@ -68,6 +69,9 @@ class RunResult(TypedDict):
         the time is not known.
     :param records_behind_cut: records behind the cut of its data interval that are dated before it, which are
         the next run's, counted when the run began; None where no such cut was made.
+    :param snapshots: name of a table's sink -> the snapshot that the finished run made of it: ``table`` (its
+        identifier or URI), ``table_id``, ``sequence``, ``snapshot``, ``rows`` and ``files``.
+    :param snapshots_omitted: number of snapshots that did not fit.
     """
 
     run_id: str
@@ -95,6 +99,8 @@ class RunResult(TypedDict):
     parked_omitted: int
     parked_due: str
     records_behind_cut: int | None
+    snapshots: dict[str, dict[str, Any]]
+    snapshots_omitted: int
 
 
 class NewDataResult(TypedDict):
@@ -182,6 +188,8 @@ class ResetResult(TypedDict):
     :param topics_deleted: number of internal topics that were deleted.
     :param runs_taken_back: number of finished runs that may run again under their ids.
     :param dropped_run: id of the unfinished run whose slice was dropped; empty for none.
+    :param finished_run: id of a run that was to be dropped, and was finished instead, because its rows were
+        in a table; empty for none.
     :param parked_given_up: number of parked records that went with their retry topics; None where that is not
         known.
     """
@@ -193,6 +201,7 @@ class ResetResult(TypedDict):
     topics_deleted: int
     runs_taken_back: int
     dropped_run: str
+    finished_run: str
     parked_given_up: int | None
 
 
@@ -312,6 +321,7 @@ def reset_result(done: ResetPlan) -> ResetResult:
         topics_deleted=len(done.deleted),
         runs_taken_back=len(done.taken_back),
         dropped_run=done.dropped_run or "",
+        finished_run=done.finished_run,
         parked_given_up=sum_parked(parked_total(done.given_up)),
     )
     moved = Counter(change.partition.topic for change in done.offsets)
@@ -408,11 +418,24 @@ def _run_result(summary: RunSummary, *, finished: bool, already: bool = False) -
         parked_omitted=0,
         parked_due="" if due_ms is None else iso_of(due_ms),
         records_behind_cut=None if behind is None else behind.total,
+        snapshots={},
+        snapshots_omitted=0,
     )
+    _add_snapshots(result, snapshots_of(summary))
     _add_parked(result, summary.parked)
     result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
     _add_counts(result, summary.counts)
     return result
+
+
+def _add_snapshots(result: RunResult, snapshots: Mapping[str, dict[str, Any]]) -> None:
+    """Add the snapshots as far as they fit, in the order of the sinks' names."""
+    for name, snapshot in snapshots.items():
+        kept = {**result["snapshots"], name: snapshot}
+        if len(json.dumps({**result, "snapshots": kept})) > MAX_RESULT_BYTES // 2:
+            result["snapshots_omitted"] = len(snapshots) - len(result["snapshots"])
+            return
+        result["snapshots"] = kept
 
 
 def _add_parked(result: RunResult, parked: Mapping[str, int | None]) -> None:

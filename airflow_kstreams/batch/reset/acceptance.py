@@ -16,6 +16,7 @@ from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.log_read import where_readable
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest, Survey
+from airflow_kstreams.batch.reset.rows_again import rows_again, taken_back
 from airflow_kstreams.batch.reset.scenario import KeptOffsets, Logs, spans_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
@@ -61,17 +62,14 @@ def plan_acceptance(session: CoordinatorSession, request: ResetRequest, seen: Su
     asked = request.scenario.targets(
         Logs(spans=spans, positions=seen.positions, admin=session.admin, now_ms=seen.now_ms)
     )
+    after = {tp: span.clamp(asked[tp]) for tp, span in spans.items()}
     return ResetPlan(
         request=request,
         offsets=tuple(
-            OffsetChange(
-                partition=tp,
-                before=seen.positions.get(tp),
-                asked=asked[tp],
-                after=span.clamp(asked[tp]),
-            )
-            for tp, span in sorted(spans.items())
+            OffsetChange(partition=tp, before=seen.positions.get(tp), asked=asked[tp], after=at)
+            for tp, at in sorted(after.items())
         ),
+        rows_again=tuple(rows_again(seen.ledger, taken_back(seen.ledger, after), after, seen.ids)),
         lease=seen.ledger.held_lease,
         members=seen.members,
     )

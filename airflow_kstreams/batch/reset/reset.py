@@ -22,7 +22,9 @@ Deleting topics is no part of a transaction, so the reset is a small state machi
     claim               the coordinator's transactional id; the coordinator that held it cannot write any more
     STOPPING            transaction: no slice, no lease, the record with positions and task ids
     fence               every transactional id of the dropped slice, or of the last run
+    land                what the dropped run has listed for tables, in them and in the ledger: dropped_tables
     DELETING            transaction: offsets, partition groups, runs taken back, the record with the topics
+    remove              rows of runs that are taken back, out of tables, if the request says so: removed_rows
     delete              the topics, and wait until they and their offsets are gone
     DONE                transaction: the record alone
 
@@ -64,7 +66,9 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.acceptance import plan_acceptance, write_acceptance
+from airflow_kstreams.batch.reset.dropped_tables import TableDrop, dropping, with_tables
 from airflow_kstreams.batch.reset.ledger_repair import plan_repair, refuse_repair, repair
+from airflow_kstreams.batch.reset.removed_rows import RowRemoval, removals
 from airflow_kstreams.batch.reset.reset_plan import Look, ResetPlan, ResetRequest, Survey, plan_reset, survey
 from airflow_kstreams.batch.reset.scenario import to_offset
 from airflow_kstreams.batch.run.begin.left_unread import written_to
@@ -78,6 +82,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import all_partition
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 
 log = package_log(__name__)
 
@@ -95,6 +100,7 @@ class ApplicationReset:
     :param cluster: the cluster where the application runs.
     :param request: the reset to make.
     :param settings: settings of the application; only needed where its ledger does not exist yet.
+    :param tables: opens the tables that the application writes to; None if it was not said where they are.
     :raises ConfigError: the request contradicts itself.
     """
 
@@ -105,6 +111,7 @@ class ApplicationReset:
         *,
         settings: ApplicationSettings | None = None,
         clock: Clock | None = None,
+        tables: TablesPort | None = None,
     ) -> None:
         request.check()
         self._settings = settings or ApplicationSettings.parse(request.application_id)
@@ -113,6 +120,8 @@ class ApplicationReset:
         self._clock = clock or SystemClock()
         self._session = CoordinatorSession(cluster, self._settings, clock=clock)
         self._leases = LeaseObservation(self._session)
+        self._of_tables = TableDrop(self._session, tables)
+        self._rows = RowRemoval(self._session, tables)
         self._written: ResetRecord | None = None
         self._done = ResetPlan(request=request)
 
@@ -178,6 +187,25 @@ class ApplicationReset:
                 fix="finish the run first, or drop its slice, too: add --delete-stopoffsets",
                 run_id=plan.dropped_run,
             )
+        self._refuse_rows(plan)
+        if plan.lands is not None:
+            self._of_tables.refuse_unfit(plan.lands)
+
+    def _refuse_rows(self, plan: ResetPlan) -> None:
+        """Refuse to read records again whose rows are in tables, unless it is said what becomes of these."""
+        if plan.rows_again and not self._request.tables:
+            run = plan.rows_again[0]
+            more = counted(len(plan.rows_again) - 1, "other run")
+            raise RunError(
+                f"run {run.run_id!r} has rows in {', '.join(sorted(run.tables))}"
+                + (f", and so have {more}" if plan.rows_again[1:] else "")
+                + ": their records would be read again, and their rows come again",
+                fix="add --tables remove, and the reset takes them out, or --tables keep if they may come "
+                "again",
+                run_id=run.run_id,
+            )
+        if self._request.tables == "remove":
+            self._rows.refuse_unfit(plan.rows_again)
 
     def run(self) -> ResetPlan:
         """Reset the application and return the plan that was followed.
@@ -185,6 +213,9 @@ class ApplicationReset:
         :raises ConfigError: there is no such application or topic, or the request does not fit it.
         :raises RunBusyError: the application is at work, and force was not asked for.
         :raises RunError: a slice is unfinished, and the request does not drop it.
+        :raises TableUnavailableError: a table of the dropped run did not answer; the same reset may be run
+            again.
+        :raises TableRefusedError: a table is not the one that the dropped run began with.
         :raises KafkaClientError: the broker does not answer, or refuses; the same reset may be run again.
         """
         if not self._request.repair_ledger and self._done_before():
@@ -254,12 +285,14 @@ class ApplicationReset:
                 return self._done
             record = self._stop(self._survey())
         if record.stage is ResetStage.STOPPING:
+            dropped = () if record.dropping is None else (record.dropping.slice.plan.topology,)
             fence(
                 self._session.cluster,
                 record.transactional_ids,
                 admin=self._session.admin,
-                topics=written_topics(*seen.facts.last_tasks.topologies),
+                topics=written_topics(*seen.facts.last_tasks.topologies, *dropped),
             )
+            record = self._written = self._of_tables.land(record)
             record = self._move(record, self._survey(Look.FENCED))
         if record.stage is ResetStage.DELETING:
             self._delete(record)
@@ -280,6 +313,13 @@ class ApplicationReset:
         pending = seen.ledger.unfinished_reset
         self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
         self._refuse(self._done, seen.ledger)
+        under_way = with_tables(seen.facts.under_way)
+        if under_way is not None and self._of_tables.finished(under_way):
+            seen = self._survey()
+            self._done = dataclasses.replace(
+                self._planned(seen), interrupted=self._done.interrupted, finished_run=under_way.run_id
+            )
+            self._refuse(self._done, seen.ledger)
         ids = seen.facts.last_tasks.transactional_ids or ()
         last = seen.facts.last_work
         record = ResetRecord(
@@ -292,6 +332,9 @@ class ApplicationReset:
             transactional_ids=ids if pending is None else pending.transactional_ids,
             reset_id=self._request.reset_id,
             written_to={str(tp): to for tp, to in sorted(written_to(seen.facts).items())},
+            dropping=dropping(seen.facts.under_way, seen.facts.metadata)
+            if pending is None
+            else pending.dropping,
         )
         ledger = dataclasses.replace(seen.ledger, lease=None).with_reset(record)
         records = [tombstone(self._app, key) for key in seen.metadata_keys]
@@ -302,8 +345,11 @@ class ApplicationReset:
     def _move(self, stopping: ResetRecord, seen: Survey) -> ResetRecord:
         """Set the offsets, and write the names of the topics that are to be deleted."""
         plan = self._planned(seen)
+        self._refuse_rows(plan)
+        removing = removals(plan.rows_again, seen.ledger.tables) if self._request.tables == "remove" else {}
         self._done = dataclasses.replace(
             self._done,
+            rows_again=plan.rows_again,
             offsets=plan.offsets,
             deleted=plan.deleted,
             taken_back=plan.taken_back,
@@ -321,12 +367,13 @@ class ApplicationReset:
         }
         record = msgspec.structs.replace(
             stopping,
-            stage=ResetStage.DELETING if plan.deleted else ResetStage.DONE,
+            stage=ResetStage.DELETING if plan.deleted or removing else ResetStage.DONE,
             positions=_named(positions),
             topic_ids=topic_ids,
             read={topic: count for topic, count in stopping.read.items() if topic in topic_ids},
             transactional_ids=(),
             deleting=dict(plan.deleted),
+            removing=removing,
             written_to=self._left_unread(seen, named),
         )
         change = LedgerChange(
@@ -353,18 +400,21 @@ class ApplicationReset:
         return {str(tp): ends[tp] if left[tp] is None else left[tp] for tp in sorted(ends)}
 
     def _delete(self, record: ResetRecord) -> None:
-        """Delete internal topics, wait until they are forgotten, and write that the reset is done.
+        """Take rows out of tables, delete internal topics, wait until they are forgotten, and write that the
+        reset is done.
 
         The group's coordinator forgets their offsets a moment later than the topics are gone. It must not
         forget what the next run commits for new topics of the same names.
         """
+        tables = self._rows.remove(record.removing, keep=self._request.tables == "keep")
         self._session.admin.delete_topics(record.deleting)
         gone = all_partitions(record.deleting)
         deadline = self._clock.monotonic_seconds() + _FORGET_SECONDS
         while self._committed(gone) and self._clock.monotonic_seconds() < deadline:
             self._clock.sleep(_POLL_SECONDS)
-        done = msgspec.structs.replace(record, stage=ResetStage.DONE, deleting={})
+        done = msgspec.structs.replace(record, stage=ResetStage.DONE, deleting={}, removing={})
         ledger = self._session.read_ledger().with_reset(done)
+        ledger = dataclasses.replace(ledger, tables={**ledger.tables, **tables})
         self._session.write((), ledger=LedgerChange(ledger=ledger))
         self._written = done
 
@@ -430,7 +480,9 @@ def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
     parked: offsets that are set say nothing of it any more.
     """
     ledger, forgotten = seen.ledger, {*plan.deleted, *plan.gone, *plan.released}
-    ledger = dataclasses.replace(ledger, past=ledger.past.with_parked(plan.parked))
+    again = {run.run_id for run in plan.rows_again}
+    dropped = tuple(run for run in ledger.dropped if run.run_id not in again)
+    ledger = dataclasses.replace(ledger, past=ledger.past.with_parked(plan.parked), dropped=dropped)
     if plan.groups_dropped:
         ledger = dataclasses.replace(ledger, assignment=_without(ledger.assignment, forgotten))
     if ledger.own_topics is not None:

@@ -8,11 +8,12 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from airflow_kstreams.batch.evidence.known_applications import unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
-from airflow_kstreams.batch.ledger.facts import Lease
+from airflow_kstreams.batch.ledger.facts import LandedTable, Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
@@ -27,6 +28,13 @@ from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
+from airflow_kstreams.batch.reset.rows_again import (
+    RowsAgain,
+    dropped_run,
+    rows_again,
+    rows_of_slice,
+    taken_back,
+)
 from airflow_kstreams.batch.reset.scenario import DEFAULT, Logs, Scenario, spans_of
 from airflow_kstreams.batch.reset.touched_topics import (
     InternalTopics,
@@ -45,6 +53,23 @@ from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import CommittedOffset, GroupMember, TopicDescription, TopicPartition
+
+TablesChoice = Literal["", "keep", "remove"]
+
+
+def tables_choice(text: str | None) -> TablesChoice:
+    """Return the choice that a text names.
+
+    :raises ConfigError: it names none.
+    """
+    match text or "":
+        case "keep" | "remove" | "" as choice:
+            return choice
+        case other:
+            raise ConfigError(
+                f"tables={other!r} is no choice for the rows of runs that are taken back",
+                fix="write keep, and they come again, or remove, and they are taken out first",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +90,8 @@ class ResetRequest:
     :param reset_id: name of this reset, so that a finished one is not made again; empty for no name.
     :param accept: partitions in which reading goes on at the scenario's offset; the reset does nothing else
         then.
+    :param tables: what becomes of rows in tables whose records are read again: ``keep`` or ``remove``; empty
+        refuses a reset by which there would be some.
     :param repair_ledger: whether to write the ledger anew from what can be read of it; the reset does nothing
         else then.
     """
@@ -79,6 +106,7 @@ class ResetRequest:
     force: bool = False
     reset_id: str = ""
     accept: tuple[TopicPartition, ...] = ()
+    tables: TablesChoice = ""
     repair_ledger: bool = False
 
     @property
@@ -107,6 +135,7 @@ class ResetRequest:
         flags = [f"{option} {','.join(sorted(set(topics)))}" for option, topics in lists if topics]
         flags += [self.scenario.option] if self.scenario.option else []
         flags += ["--delete-stopoffsets"] if self.delete_stop_offsets else []
+        flags += [f"--tables {self.tables}"] if self.tables else []
         return reset_command(self.application_id, *flags)
 
     def check(self) -> None:
@@ -122,6 +151,11 @@ class ResetRequest:
                 )
             return
         if self.accept:
+            if self.tables == "remove":
+                raise ConfigError(
+                    "--accept takes no run back, so the rows of runs cannot be taken out with it",
+                    fix="reset by --input-topics and --from-file, or add --tables keep",
+                )
             if self._topics or self.delete_stop_offsets or not self.scenario.option:
                 raise ConfigError(
                     "--accept resets the offsets of the partitions that it names, and nothing besides",
@@ -168,6 +202,11 @@ class Survey:
         return self.facts.ledger
 
     @property
+    def ids(self) -> dict[str, str]:
+        """The ids of the topics that the request names."""
+        return {topic: found.topic_id for topic, found in self.described.items()}
+
+    @property
     def unfinished_run(self) -> str | None:
         """Id of the run whose slice is unfinished; empty when another program wrote it; None if there is
         none.
@@ -207,6 +246,11 @@ class ResetPlan:
         application's id.
     :param taken_back: ids of finished runs that are not finished any more.
     :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
+    :param rows_again: runs that are taken back, or dropped, and have rows in tables.
+    :param lands: the slice of a run that is dropped and whose files land in tables first; None if there is
+        none.
+    :param finished_run: id of a run that was to be dropped, and is finished instead, because its rows were in
+        a table; empty if there is none.
     :param metadata_keys: number of keys of the metadata topic that are deleted.
     :param groups_dropped: whether recorded partition groups go with their changelogs.
     :param unread: topic -> number of its records that no run has read and that are given up.
@@ -229,7 +273,10 @@ class ResetPlan:
     kept: tuple[str, ...] = ()
     ambiguous: Mapping[str, str] = field(default_factory=dict)
     taken_back: tuple[str, ...] = ()
+    rows_again: tuple[RowsAgain, ...] = field(default=(), repr=False)
     dropped_run: str | None = None
+    lands: Slice | None = field(default=None, repr=False)
+    finished_run: str = ""
     metadata_keys: int = 0
     groups_dropped: bool = False
     unread: Mapping[str, int] = field(default_factory=dict)
@@ -343,6 +390,7 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
     after = {change.partition: change.after for change in offsets}
     named = {*request.input_topics, *request.intermediate_topics}
     pending = seen.ledger.unfinished_reset
+    back = taken_back(seen.ledger, after)
     gone = {
         node: by_group
         for node, by_group in seen.parked.items()
@@ -360,8 +408,10 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
             for topic, owner in seen.internal.ambiguous.items()
             if topic not in deleted and not request.only_the_slice
         },
-        taken_back=_taken_back(seen.ledger, after),
+        taken_back=tuple(run.run_id for run in back),
+        rows_again=_rows_again(seen, back, after),
         dropped_run=seen.unfinished_run,
+        lands=_landing(seen),
         metadata_keys=len(seen.metadata_keys),
         groups_dropped=_groups_depend(seen.ledger, (*chosen, *released)),
         unread=_given_up(
@@ -373,6 +423,33 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         members=seen.members,
         interrupted="" if pending is None else pending.command,
     )
+
+
+def _rows_again(
+    seen: Survey, back: Collection[RunSummary], after: Mapping[TopicPartition, int]
+) -> tuple[RowsAgain, ...]:
+    """Return the runs whose rows in tables come again; the slice that is yet to be dropped among them."""
+    ids = seen.ids
+    found = tuple(rows_again(seen.ledger, back, after, ids))
+    slice_ = _landing(seen)
+    if slice_ is None:
+        return found
+    tables = {
+        name: LandedTable(table_id=at.table_id, sequence=at.sequence)
+        for name, at in slice_.plan.targets.items()
+    }
+    return (*found, *rows_of_slice(dropped_run(slice_, seen.committed, tables), after, ids))
+
+
+def _landing(seen: Survey) -> Slice | None:
+    """Return the slice whose files land in tables before it is dropped: one that an earlier reset has
+    dropped, too, and has not landed yet.
+    """
+    pending = seen.ledger.unfinished_reset
+    if pending is not None:
+        return None if pending.dropping is None else pending.dropping.slice
+    under_way = seen.facts.under_way
+    return under_way if under_way is not None and under_way.plan.targets else None
 
 
 def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogContent:
@@ -495,33 +572,6 @@ def _given_up(
     skipped: dict[TopicPartition, int | None] = dict.fromkeys(described_partitions(seen.described, own))
     skipped |= {change.partition: change.after for change in offsets}
     return count_records(session, {tp: (seen.positions.get(tp, 0), to) for tp, to in skipped.items()})
-
-
-def _taken_back(ledger: Ledger, after: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """Return the ids of the runs that read records which will be read again.
-
-    Where the details of a run have expired, its inputs are judged by the sums over their partitions.
-    """
-    if not after:
-        return ()
-    return tuple(
-        run_id for run_id, run in ledger.all_runs().items() if _reads_again(ledger.detailed(run), after)
-    )
-
-
-def _reads_again(run: RunSummary, after: Mapping[TopicPartition, int]) -> bool:
-    if not run.without_details:
-        return any(
-            part.start_offset < part.stop_offset
-            and after.get(part.topic_partition, part.stop_offset) < part.stop_offset
-            for part in run.inputs
-        )
-    for read in run.reads:
-        set_to = [after.get(TopicPartition(read.topic, number)) for number in range(read.partitions)]
-        known = [offset for offset in set_to if offset is not None]
-        if read.start < read.stop and len(known) == read.partitions and sum(known) < read.stop:
-            return True
-    return False
 
 
 def _released(session: CoordinatorSession, seen: Survey) -> tuple[str, ...]:

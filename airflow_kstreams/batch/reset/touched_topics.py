@@ -16,9 +16,9 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.topic_names import (
-    INTERNAL_ENDINGS,
+    BETWEEN_ENDINGS,
+    OWN_ENDINGS,
     PROTOCOL_ENDINGS,
-    REPARTITION_ENDING,
     ProtocolTopics,
 )
 
@@ -55,7 +55,7 @@ def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
     """Gather the topics of an application from the last slice and the ledger."""
     internal = {topic for entry in ledger.assignment.entries for topic in entry.changelogs}
     own = () if ledger.own_topics is None else ledger.own_topics.topics
-    internal |= {topic for topic in own if topic.endswith(INTERNAL_ENDINGS)}
+    internal |= {topic for topic in own if topic.endswith(OWN_ENDINGS)}
     if slice_ is not None:
         plan = slice_.plan.topology
         internal |= {*plan.changelogs, *plan.repartition_topics}
@@ -134,7 +134,7 @@ def own_unread_topics(
     :param users: the user's topics between subtopologies in which runs may have left records.
     :raises ConfigError: another topic is among them.
     """
-    between = {topic for topic in own if topic.endswith(REPARTITION_ENDING)}
+    between = {topic for topic in own if topic.endswith(BETWEEN_ENDINGS)}
     for topic in asked:
         if topic not in between and topic not in users:
             raise ConfigError(

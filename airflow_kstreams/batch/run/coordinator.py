@@ -78,8 +78,11 @@ from airflow_kstreams.batch.run.lease.lease import (
 from airflow_kstreams.batch.run.run_finish import RunFinish
 from airflow_kstreams.batch.run.source_topics import ensure_dead_letter_topic, with_matches
 from airflow_kstreams.batch.run.tables.landing import seal
+from airflow_kstreams.batch.run.tables.merge_plan import MakeMerges
+from airflow_kstreams.batch.run.tables.targets import refuse_unfit_run
 from airflow_kstreams.streams.errors import (
     DataLossError,
+    TableRefusedError,
     TopologyError,
 )
 from airflow_kstreams.streams.figures.number_texts import counted
@@ -111,6 +114,8 @@ class Coordinator:
     :param settings: settings of the application.
     :param clock: clock to go by; the machine's unless given.
     :param tables: opens the tables that runs write to; None if it was not said where they are.
+    :param make_merges: merges small files of a run before they are committed to tables; None to commit them
+        as they are.
     :ivar session: clients of the coordinator, and its reads and writes.
     :ivar lease: the lease that :meth:`begin` took, which has to be renewed and given up.
     :ivar attempt: the attempt that it makes, as the ledger is to keep it.
@@ -124,9 +129,11 @@ class Coordinator:
         *,
         clock: Clock | None = None,
         tables: TablesPort | None = None,
+        make_merges: MakeMerges | None = None,
     ) -> None:
         self._settings = settings
         self._tables = tables
+        self._make_merges = make_merges
         self._app = settings.application_id
         self.session = CoordinatorSession(cluster, settings, clock=clock)
         self.attempt = CoordinatorAttempt(
@@ -159,7 +166,8 @@ class Coordinator:
             slice if ``autostop.at`` says so.
         :param dag_id: the DAG that starts the run; kept in the ledger.
         :raises ConfigError: transactions could not last as long as the settings say, the run id cannot be
-            used, the run goes by its data interval and has none, or it is finished and was other work.
+            used, the run goes by its data interval and has none, it writes to tables and its settings do not
+            say exactly once, or it is finished and was other work.
         :raises RunBusyError: another owner is alive, as its renewals show, or won a race; or the application
             is being reset.
         :raises TopologyError: topics or partition groups do not fit, internal topics are another
@@ -171,6 +179,8 @@ class Coordinator:
         check_run_id(run_id)
         check_interval(self._settings, run_id, interval_ms)
         refuse_other_application(plan, self._app)
+        if plan.tables:
+            refuse_unfit_run(self._settings, plan)
         caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=hold_lease)
         request = SliceRequest(
             run_id=run_id,
@@ -196,7 +206,7 @@ class Coordinator:
         :raises RunSupersededError: stops were to be frozen, and another driver owns the slice.
         """
         if slice_.plan.topology.subtopology(subtopology_id).lands:
-            seal(self.session, self.lease, slice_)
+            seal(self.session, self.lease, slice_, self._make_merges)
             return ()
         folded = frozen_upstream(self.session, self.lease, slice_, subtopology_id)
         with self.session.reading:
@@ -292,7 +302,7 @@ class Coordinator:
             plan = with_matches(plan, self.session.admin, self._settings, ledger)
             request = dataclasses.replace(request, plan=plan)
             new = build_slice(self.session, request=request, facts=facts, tables=self._tables)
-        except (DataLossError, TopologyError) as error:
+        except (DataLossError, TableRefusedError, TopologyError) as error:
             if self._has_begun_meanwhile(plan, facts):
                 raise self.lease.lost_race(caller) from error
             raise

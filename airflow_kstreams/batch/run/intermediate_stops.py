@@ -28,7 +28,7 @@ from airflow_kstreams.streams.printable import package_log
 log = package_log(__name__)
 _WRITES = 3
 #: After these errors it is not known whether a write came through; a read after another claim tells.
-_DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
+DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
 
 
 def frozen_upstream(
@@ -52,7 +52,7 @@ def frozen_upstream(
             stops = frozen_at(slice_, ends, session.admin.end_epochs(waiting))
             lease.write([intermediate_stop_record(slice_, stop) for stop in stops])
         except KStreamsError as error:
-            doubtful = isinstance(error, _DOUBTFUL) and error.is_retriable
+            doubtful = isinstance(error, DOUBTFUL) and error.is_retriable
             if not writes_left or not doubtful or lease.held is None:
                 raise
             log.info("run %s: the stops are read again: %s", slice_.run_id, error.cause)

@@ -2,7 +2,8 @@
 coordinator's claim. What they hold is decided in :mod:`airflow_kstreams.batch.run.finish`.
 
 A run that writes to tables commits its files to them between the check and the marker
-(:mod:`airflow_kstreams.batch.run.tables.landing`).
+(:mod:`airflow_kstreams.batch.run.tables.landing`), and tidies them up behind the marker
+(:mod:`airflow_kstreams.batch.run.tables.tidying`).
 
 Order: a ledger that says finished ends it, as a repeated finish does. Then it waits for the lease of another
 owner, claims the id unless its own driver holds the claim, reads both logs, checks that everything is at its
@@ -32,14 +33,16 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
-from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.metadata_records import finished_record, plan_pieces
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.attempts import CoordinatorAttempt
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.lease.lease import Claimant, CoordinatorLease
-from airflow_kstreams.batch.run.tables.landing import Landing, seal
+from airflow_kstreams.batch.run.tables.file_lists import SealedFiles
+from airflow_kstreams.batch.run.tables.landing import Landing, seal, sealed_files
+from airflow_kstreams.batch.run.tables.marks import drop_marks
+from airflow_kstreams.batch.run.tables.tidying import tidy
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
@@ -105,6 +108,10 @@ class RunFinish:
         done = finished_run(self._session.read_ledger(), run_id)
         return done or self._finish_claimed(run_id, caller, reports)
 
+    def finish_under_claim(self, caller: Claimant) -> RunSummary:
+        """Finish the run for a coordinator that has claimed its id, whoever holds the lease."""
+        return self._finish_claimed(caller.run_id, caller, ())
+
     def _finish_claimed(self, run_id: str, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:
         claimed = self._session.claimed
         with nullcontext() if claimed else self._session.claiming():
@@ -132,9 +139,11 @@ class RunFinish:
         with self._attempt.steps.step("finish"):
             closed = close_slice(self._session, slice_=slice_, folded=metadata, reports=reports)
         landed = ledger.tables
+        files: SealedFiles | None = None
         if slice_.plan.targets:
+            files = sealed_files(self._session, slice_, metadata)
             # The lease is renewed meanwhile, so the ledger moves on, and the run may be finished.
-            now = self._land(slice_, metadata)
+            now = self._land(slice_, files)
             ledger = self._session.read_ledger()
             if (done := finished_run(ledger, run_id)) is not None:
                 return done
@@ -170,11 +179,16 @@ class RunFinish:
         self._lease.take(None if ours else lease)
         log.info("application %s: run %s is finished", self._app, run_id)
         self._purge(closed)
+        if files is not None:
+            tidy(self._session, self._tables, slice_, files)
+            settings = self._session.settings
+            if settings.backfill_of and settings.backfill_runs == "one":
+                drop_marks(self._tables, slice_)
         return finished or closed.summary
 
-    def _land(self, slice_: Slice, folded: Folded) -> dict[str, LandedTable] | None:
+    def _land(self, slice_: Slice, files: SealedFiles) -> dict[str, LandedTable] | None:
         """Commit the run's files to its tables; None if the run was found finished."""
-        landing = Landing(session=self._session, tables=self._tables, slice=slice_, folded=folded)
+        landing = Landing(session=self._session, tables=self._tables, slice=slice_, files=files)
         with nullcontext() if self._lease.held is None else self._lease.renewing():
             return landing.land()
 

@@ -30,6 +30,8 @@ from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS
 from airflow_kstreams.batch.inspect.ahead.rehearsal import Rehearsal
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.seen_runs import committed_so_far
+from airflow_kstreams.batch.inspect.tables.rehearsed_tables import RehearsedTables
+from airflow_kstreams.batch.inspect.tables.seen_tables import TableState, state_of
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.history import Failure
 from airflow_kstreams.batch.ledger.ledger import Ledger
@@ -46,6 +48,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.printable import without_log_lines
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 
 _HISTORY = 10
 _FEWEST = 2
@@ -116,6 +119,21 @@ class WindowsToClose(msgspec.Struct, frozen=True, kw_only=True):
     tasks_due: int | None
 
 
+class PlannedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that the next run writes to.
+
+    :param name: name of its sink.
+    :param format: ``iceberg`` or ``delta``.
+    :param sequence: number of the application's commit that the run will make; 0 where it makes none.
+    :param state: what the begin would do with it; null where it was not looked at.
+    """
+
+    name: str
+    format: str
+    sequence: int
+    state: TableState | None
+
+
 class ExpectedTime(msgspec.Struct, frozen=True, kw_only=True):
     """The time that a run is expected to take, from begin to finish.
 
@@ -149,6 +167,7 @@ class NextRun(ShownInNotebooks, frozen=True, kw_only=True):
     :param more_partitions: number of further partitions with a share.
     :param state: the state to restore, the largest first.
     :param windows: the windows of each subtopology that has some.
+    :param tables: the tables that it writes to.
     :param refused: the error that the begin would raise; null if it would raise none.
     :param creates: topics that the begin would create.
     :param warnings: warnings that the run would have.
@@ -170,6 +189,7 @@ class NextRun(ShownInNotebooks, frozen=True, kw_only=True):
     more_partitions: int = 0
     state: tuple[StateToRestore, ...] = ()
     windows: tuple[WindowsToClose, ...] = ()
+    tables: tuple[PlannedTable, ...] = ()
     refused: Failure | None = None
     creates: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -177,7 +197,7 @@ class NextRun(ShownInNotebooks, frozen=True, kw_only=True):
     not_seen: tuple[str, ...] = ()
 
 
-def plan_next(
+def plan_next(  # noqa: PLR0913 - all but two have defaults
     cluster: ClusterPort,
     settings: ApplicationSettings,
     *,
@@ -185,6 +205,7 @@ def plan_next(
     groups: AskGroups | None = None,
     interval_ms: tuple[int, int] | None = None,
     partitions: int = PARTITIONS,
+    tables: TablesPort | None = None,
     clock: Clock | None = None,
 ) -> NextRun:
     """Plan the run that would begin now. Nothing is written.
@@ -196,6 +217,7 @@ def plan_next(
     :param interval_ms: data interval of the run, epoch milliseconds; from the end of the last run's until now
         unless given, where the settings go by it.
     :param partitions: number of partitions to show one by one.
+    :param tables: opens the tables that it writes to; None if it was not said where they are.
     :raises ConfigError: the application is unknown, or its topology is not known without its file.
     :raises KafkaClientError: the broker does not answer, or this user may not look at what a begin looks at.
     """
@@ -207,7 +229,8 @@ def plan_next(
         settings = _as_runs_have_them(settings, facts.ledger.last())
         if settings.by_interval and interval_ms is None:
             interval_ms = _interval_until_now(facts.ledger.last(), clock.now_ms())
-        found = _Rehearsed(cluster, settings, topology, groups, interval_ms, clock)
+        lake = RehearsedTables(tables=tables, ledger=facts.ledger.tables)
+        found = _Rehearsed(cluster, settings, topology, groups, interval_ms, clock, lake)
         busy, not_seen = _driver_at_work(facts.ledger, clock.now_ms())
         if busy:
             found.slice = facts.under_way
@@ -235,12 +258,30 @@ def plan_next(
         more_partitions=max(0, len(largest) - partitions),
         state=state,
         windows=tuple(_windows(slice_, committed, facts)) if slice_ is not None and has_tasks else (),
+        tables=tuple(_tables(topology, slice_, lake)),
         refused=found.refused,
         creates=tuple(sorted(found.creates)),
         warnings=slice_.plan.warnings if slice_ is not None else (),
         expected=expected_time(history[:_HISTORY], records) if has_tasks else None,
-        not_seen=not_seen,
+        not_seen=(*not_seen, *_unseen_tables(topology, lake)),
     )
+
+
+def _tables(topology: TopologyPlan, slice_: Slice | None, lake: RehearsedTables) -> Iterator[PlannedTable]:
+    targets = {} if slice_ is None else slice_.plan.targets
+    for table in topology.tables:
+        yield PlannedTable(
+            name=table.name,
+            format=table.format,
+            sequence=targets[table.name].sequence if table.name in targets else 0,
+            state=None if lake.tables is None or table.name not in targets else state_of(lake, table),
+        )
+
+
+def _unseen_tables(topology: TopologyPlan, lake: RehearsedTables) -> Iterator[str]:
+    if topology.tables and lake.tables is None:
+        names = ", ".join(table.name for table in topology.tables)
+        yield f"the tables {names}, for it is not said where they are (--tables-config FILE)"
 
 
 class _Rehearsed:
@@ -258,7 +299,9 @@ class _Rehearsed:
         groups: AskGroups | None,
         interval_ms: tuple[int, int] | None,
         clock: Clock,
+        lake: RehearsedTables,
     ) -> None:
+        self._lake = lake
         self._cluster = Rehearsal(cluster, settings.application_id)
         # A look does not wait for markers that are about to be written.
         self._settings = replace(settings, settle_ms=0)
@@ -288,7 +331,7 @@ class _Rehearsed:
         :raises KafkaClientError: the broker does not answer, or not for now, or this user may not look.
         """
         topology, groups, interval_ms, clock = self._begin
-        coordinator = Coordinator(self._cluster, self._settings, clock=clock)
+        coordinator = Coordinator(self._cluster, self._settings, clock=clock, tables=self._lake)
         try:
             with closing(coordinator), without_log_lines():
                 begun = coordinator.begin(

@@ -37,6 +37,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicDescription
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 
 #: ``message.max.bytes`` of the client library.
 CLIENT_MAX_BYTES = 1_000_000
@@ -53,6 +54,7 @@ CHECKS = {
     "clock_checks": "clocks",
     "growing_checks": "growth",
     "run_checks": "runs",
+    "table_checks": "tables",
 }
 
 
@@ -117,6 +119,7 @@ class Subject:
     :param gap_ms: longest time between two runs; None to take it from the ledger.
     :param producer_max_bytes: the client's ``message.max.bytes``.
     :param needs: gives the permissions that this user needs; those of runs unless given.
+    :param tables: opens the tables that it writes to; None if it was not said where they are.
     :param first_run: whether no run of the application has begun yet, so that its id may be unknown.
     """
 
@@ -125,6 +128,7 @@ class Subject:
     groups: AskGroups | None = None
     gap_ms: int | None = None
     producer_max_bytes: int = CLIENT_MAX_BYTES
+    tables: TablesPort | None = None
     first_run: bool = False
     needs: Callable[[TopologyPlan, ApplicationSettings], Sequence[Permission]] = run_permissions
 

@@ -13,12 +13,11 @@ from itertools import islice
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.run_facts import RunFacts, known_facts
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.audit import RunAudit, audit_of
 from airflow_kstreams.batch.inspect.runs.seen_runs import (
     SeenRun,
-    known_facts,
     refused_run,
     seen_run,
     seen_under_way,
@@ -26,6 +25,7 @@ from airflow_kstreams.batch.inspect.runs.seen_runs import (
     unknown_run,
 )
 from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, of_run
+from airflow_kstreams.batch.inspect.tables.listed_files import WaitingRows, waiting_of
 from airflow_kstreams.batch.ledger.history import RunHistory
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, TopicRead
 from airflow_kstreams.batch.metrics import slowest_first
@@ -84,6 +84,8 @@ class RunInFull(ShownInNotebooks, frozen=True, kw_only=True):
     :param autostop_at: setting by which its stop offsets were frozen.
     :param read: the offsets that it read of each input topic.
     :param audit: its books; null where counts are not known.
+    :param waiting: of a run under way, the rows that its tasks have listed for tables; null where it is not
+        known.
     :param task_count: number of its tasks.
     :param tasks: the slowest tasks.
     :param history: its attempts, with failures and the times of their steps; null where they are not kept.
@@ -96,6 +98,7 @@ class RunInFull(ShownInNotebooks, frozen=True, kw_only=True):
     autostop_at: str = ""
     read: tuple[ReadOffsets, ...] = ()
     audit: RunAudit | None = None
+    waiting: tuple[WaitingRows, ...] | None = ()
     task_count: int = 0
     tasks: tuple[SeenTask, ...] = ()
     history: RunHistory | None = None
@@ -179,7 +182,8 @@ def _one(
     now = summary_under_way(cluster, facts)
     if now is not None and run_id in (None, now.run_id):
         seen = seen_under_way(facts, now, now_ms=clock.now_ms())
-        return _in_full(now, seen, facts.histories.of(now.run_id))
+        found = _in_full(now, seen, facts.histories.of(now.run_id))
+        return msgspec.structs.replace(found, waiting=waiting_of(cluster, facts, clock))
     done = ledger.last() if run_id is None else ledger.find(run_id) or ledger.taken_back.get(run_id)
     history = None if run_id is None or done is not None else facts.histories.of(run_id)
     if history is not None:

@@ -16,11 +16,11 @@ from typing import Literal
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
-from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.run_facts import RunFacts, known_facts
 from airflow_kstreams.batch.inspect.notebook_form import ShownInNotebooks
 from airflow_kstreams.batch.inspect.runs.suspicions import COMPARED, Suspicion, of_run
 from airflow_kstreams.batch.inspect.standing import failed_since
+from airflow_kstreams.batch.inspect.tables.listed_files import LandedRows, landed_by
 from airflow_kstreams.batch.ledger.history import Failure, RunHistory
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
@@ -31,11 +31,9 @@ from airflow_kstreams.batch.run.finish import counts_of, task_metadata
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.ports import (
-    AdminPort,
     Clock,
     ClusterPort,
     CommittedOffset,
-    ReaderPort,
     TopicPartition,
 )
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -72,6 +70,7 @@ class SeenRun(msgspec.Struct, frozen=True, kw_only=True):
     :param skipped: records that an error handler left out.
     :param parked: records left parked for their next attempt.
     :param warnings: its warnings for an operator.
+    :param tables: the snapshots that it has made of tables.
     :param failure: what ended its last attempt; null if that has not failed, and of finished runs.
     :param suspicions: what is odd about it.
     """
@@ -92,6 +91,7 @@ class SeenRun(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int | None = None
     parked: int | None = 0
     warnings: tuple[str, ...] = ()
+    tables: tuple[LandedRows, ...] = ()
     failure: Failure | None = None
     suspicions: tuple[Suspicion, ...] = ()
 
@@ -191,19 +191,6 @@ def read_runs(
     )
 
 
-def known_facts(
-    cluster: ClusterPort, application_id: str, admin: AdminPort, reader: ReaderPort, clock: Clock
-) -> RunFacts:
-    """Read the facts of an application's runs.
-
-    :raises ConfigError: the cluster has nothing of an application with this id.
-    """
-    facts = RunFacts.read(cluster, application_id, admin=admin, reader=reader, clock=clock)
-    if facts.ledger.unwritten and facts.last_work is None:
-        refuse_unknown_application(admin, application_id)
-    return facts
-
-
 class _Walk:
     """Takes runs one after another, and looks at those to come."""
 
@@ -254,6 +241,7 @@ def seen_run(
         skipped=None if counts is None else counts.by("skipped"),
         parked=sum_parked(run.parked) if run.parked else 0,
         warnings=run.warnings,
+        tables=landed_by(run),
         suspicions=suspicions,
     )
 

@@ -142,6 +142,9 @@ class FrozenTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     :param sort_by: columns by which rows of a file are sorted.
     :param column_ids: dotted name of each column of the rows, and of their parts -> the id that files carry
         for it; empty where columns have none.
+    :param replaces_ms: the interval whose rows the run's rows replace, ``[from, to)``, epoch milliseconds;
+        None to add them.
+    :param replaced: digest of the files that the table had of it.
     """
 
     table_id: str
@@ -151,6 +154,8 @@ class FrozenTarget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     target_bytes: int = 0
     sort_by: tuple[str, ...] = ()
     column_ids: dict[str, int] = {}
+    replaces_ms: tuple[Moment, Moment] | None = None
+    replaced: str = ""
 
 
 class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -35,7 +35,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import AccessDeniedError, TopologyError
 from airflow_kstreams.streams.naming.commands import reset_command
-from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
+from airflow_kstreams.streams.naming.topic_names import BETWEEN_ENDINGS
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
@@ -172,7 +172,7 @@ def _unread(session: CoordinatorSession, facts: RunFacts, *, read: Collection[st
 
 
 def _own_between(ids: Collection[str]) -> set[str]:
-    return {topic for topic in ids if topic.endswith(REPARTITION_ENDING)}
+    return {topic for topic in ids if topic.endswith(BETWEEN_ENDINGS)}
 
 
 def _same(facts: RunFacts, found: Mapping[str, TopicDescription]) -> list[str]:

@@ -135,7 +135,14 @@ def build_slice(
             blocked={str(tp): end for tp, end in sorted(frozen.blocked.items())},
             behind_cut=frozen.behind_cut,
             end_of_run=held_by_blocked(end_of_run, plan, {tp.topic for tp in frozen.blocked}),
-            targets=frozen_targets(tables, plan, ledger) if plan.tables and not empty else {},
+            targets=frozen_targets(
+                tables,
+                plan,
+                ledger,
+                replaces_ms=frozen.kept_ms if session.settings.backfill_replace else None,
+            )
+            if plan.tables and not empty
+            else {},
             begin_steps=begin_steps(session, ground, asked_ms),
         ),
         inputs=inputs,

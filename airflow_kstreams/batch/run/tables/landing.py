@@ -2,8 +2,8 @@
 
 The subtopology that lands reads the topic in which tasks list their files; no task runs it. Its stop is
 frozen as that of any topic between subtopologies: when every task that writes it has notified. Then the list
-is *sealed*: the coordinator commits the topic's offset at the stop. What is sealed never changes, whoever
-goes on.
+is *sealed*: the coordinator commits the topic's offset at the stop, or past the merged files that it writes
+there in the same transaction (:mod:`.file_lists`). What is sealed never changes, whoever goes on.
 
 Rule of the commit, for each table: look at the table; only then read the ledger's end; a mark at the run's
 sequence, or a ledger that says finished, means done; else one commit on condition of that look, which writes
@@ -17,39 +17,42 @@ coordinator that slept between them cannot miss both.
 Invariant: no listed file is left out. The finished marker is written by the same coordinator after every
 table has answered, or shown the mark.
 
-Crash argument: before the seal, nothing is in a table, and the next driver freezes and seals. Behind it, the
-next coordinator reads the same list and goes on with the tables whose marks are missing. Between the last
-commit and the marker, it finds all marks, and writes the marker.
+Crash argument: before the seal, nothing is in a table, and the next driver freezes, merges and seals. Behind
+it, the next coordinator reads the same list and goes on with the tables whose marks are missing. Between the
+last commit and the marker, it finds all marks, and writes the marker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import tenacity
 
 from airflow_kstreams.batch.ledger.facts import LandedTable
-from airflow_kstreams.batch.protocol.checked_reading import UnreadableError
-from airflow_kstreams.batch.protocol.file_list import FileListReading
+from airflow_kstreams.batch.protocol.file_list import MergedFile, merged_record
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTarget, Slice
-from airflow_kstreams.batch.protocol.slice.stops import slice_starts, stops_of
+from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts, stops_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.intermediate_stops import frozen_upstream
+from airflow_kstreams.batch.run.intermediate_stops import DOUBTFUL, frozen_upstream
 from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
-from airflow_kstreams.batch.run.tables.targets import ids_of, require_tables
-from airflow_kstreams.streams.bounded_read import BoundedRead
+from airflow_kstreams.batch.run.tables.file_lists import FileList, SealedFiles
+from airflow_kstreams.batch.run.tables.merge_plan import MakeMerges
+from airflow_kstreams.batch.run.tables.replacing import ReplacedInterval, digest_of
+from airflow_kstreams.batch.run.tables.targets import ACCEPT, ids_of, require_tables
 from airflow_kstreams.streams.errors import (
     DataLossError,
-    RunError,
+    KStreamsError,
+    RunSupersededError,
     TableMovedError,
     TableRefusedError,
     TableUnavailableError,
 )
 from airflow_kstreams.streams.figures.number_texts import counted
+from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.printable import package_log
@@ -66,6 +69,8 @@ log = package_log(__name__)
 #: Looks at a table before the run gives up for now: about a minute with the pauses between them.
 _LOOKS = 8
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 20.0
+#: Tries to write the seal.
+_WRITES = 3
 #: Age of a slice, in milliseconds, from which its files are looked at again before they are committed: others
 #: may have cleaned up what no snapshot names.
 _OLD_MS = 3_600_000
@@ -75,9 +80,15 @@ _OFFSET_BYTES = 4_096
 SUMMARY = "kstreams."
 
 
-def seal(session: CoordinatorSession, lease: CoordinatorLease, slice_: Slice) -> Folded:
+def seal(
+    session: CoordinatorSession,
+    lease: CoordinatorLease,
+    slice_: Slice,
+    make_merges: MakeMerges | None = None,
+) -> Folded:
     """Freeze the list of files, and seal it; nothing to do where it is sealed.
 
+    :param make_merges: merges small files before that; None to seal what is listed.
     :return: the content of the metadata topic after that.
     :raises UpstreamNotDoneError: tasks that write files are not done.
     :raises RunSupersededError: another driver owns the slice.
@@ -86,13 +97,79 @@ def seal(session: CoordinatorSession, lease: CoordinatorLease, slice_: Slice) ->
     if landing is None:
         raise ValueError(f"run {slice_.run_id!r} writes to no table")
     folded = frozen_upstream(session, lease, slice_, landing.id)
-    partition, (_, stop) = _listed_span(slice_, folded)
-    committed = session.committed([partition])
-    if partition not in committed or committed[partition].offset < stop:
-        done = OffsetMetadata(run_id=slice_.run_id, stop_set=slice_.stop_set, parked={}, complete=True)
-        lease.write((), offsets={partition: CommittedOffset(stop, done.encode())})
-        log.info("run %s: the list of its files is sealed", slice_.run_id)
+    partition, span = _listed_span(slice_, folded)
+    if not _is_sealed(session, partition, span):
+        listed = FileList(session=session, slice=slice_, partition=partition, span=span)
+        _write_seal(session, lease, listed, [] if make_merges is None else _merged(listed, make_merges))
     return folded
+
+
+def _is_sealed(session: CoordinatorSession, partition: TopicPartition, span: tuple[int, int]) -> bool:
+    committed = session.committed([partition])
+    return partition in committed and committed[partition].offset >= span[1]
+
+
+def _merged(listed: FileList, make_merges: MakeMerges) -> list[tuple[str, MergedFile]]:
+    """Let small files be merged; where that fails, the run lands with those that it has."""
+    try:
+        return listed.merged(make_merges)
+    except RunSupersededError:
+        raise
+    except KStreamsError as error:
+        log.warning("run %s: its small files are not merged: %s", listed.slice.run_id, error)
+        return []
+
+
+def _write_seal(
+    session: CoordinatorSession,
+    lease: CoordinatorLease,
+    listed: FileList,
+    merged: Sequence[tuple[str, MergedFile]],
+) -> None:
+    """Write merged files behind the stop and the offset past them, in one transaction.
+
+    It is not known whether a transaction that failed came through. So the id is claimed anew before another
+    one, which settles it, and the offset is looked at. Merged files of a seal that is lost are not deleted.
+
+    The records get the places behind the end of the log: every transaction with a record below the stop has
+    ended, tasks have notified, and no coordinator but the one that holds the claim writes there.
+    """
+    slice_, partition = listed.slice, listed.partition
+    records = [merged_record(session.application_id, name, each) for name, each in merged]
+    for writes_left in reversed(range(_WRITES)):
+        try:
+            with session.writing:
+                if not session.claimed:
+                    lease.reclaim()
+                end = listed.span[1]
+                if records:
+                    ends = session.admin.end_offsets([partition], isolation="read_uncommitted")
+                    end = ends[partition] + len(records)
+                lease.write(records, offsets={partition: sealed_at(slice_, end)})
+        except KStreamsError as error:
+            doubtful = isinstance(error, DOUBTFUL) and error.is_retriable
+            if not writes_left or not doubtful or lease.held is None:
+                raise
+            log.info("run %s: its seal is looked for: %s", slice_.run_id, error.cause)
+            lease.reclaim()
+            if _is_sealed(session, partition, listed.span):
+                return
+        else:
+            log.info(
+                "run %s: the list of its files is sealed, with %s",
+                slice_.run_id,
+                counted(len(records), "merged file"),
+            )
+            return
+
+
+def sealed_at(slice_: Slice, stop: int) -> CommittedOffset:
+    """Return the offset of the list that says that it is sealed.
+
+    :param stop: end of the list.
+    """
+    done = OffsetMetadata(run_id=slice_.run_id, stop_set=slice_.stop_set, parked={}, complete=True)
+    return CommittedOffset(stop, done.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +179,15 @@ class Landing:
     :param session: the session of a coordinator that has claimed its id.
     :param tables: opens the tables.
     :param slice: the slice, whose list is sealed.
-    :param folded: content of the metadata topic, with the list's stop.
+    :param files: what the list says.
+    :param dropped: whether the run is dropped: then its tasks have processed a part of the slice.
     """
 
     session: CoordinatorSession
     tables: TablesPort | None
     slice: Slice
-    folded: Folded
+    files: SealedFiles = field(default_factory=SealedFiles)
+    dropped: bool = False
 
     def land(self) -> dict[str, LandedTable] | None:
         """Commit to every table.
@@ -120,10 +199,10 @@ class Landing:
         """
         plan = self.slice.plan.topology
         opened = require_tables(self.tables, plan)
-        listed = self._listed()
         landed: dict[str, LandedTable] = {}
-        for table in plan.tables:
-            found = self._land(opened.table(table), table, listed.get(table.name, []))
+        # An upsert that rewrites files takes longest, and is made anew when others commit: it comes last.
+        for table in sorted(plan.tables, key=lambda table: table.rewrites):
+            found = self._land(opened.table(table), table, self.files.added.get(table.name, []))
             if found is None:
                 return None
             landed[table.name] = found
@@ -137,32 +216,27 @@ class Landing:
             sequence=target.sequence,
             summary=self._summary(target),
             added=files,
+            key_column=table.key_column,
         )
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type((TableMovedError, TableUnavailableError)),
-            wait=tenacity.wait_exponential(multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS),
-            stop=tenacity.stop_after_attempt(_LOOKS),
-            sleep=self.session.clock.sleep,
-            before_sleep=lambda state: log.warning(
-                "table %s is looked at again: %s", table.name, state.outcome and state.outcome.exception()
-            ),
-            reraise=True,
-        )
-        return retrying(self._once, port, table, change)
+        return looking_again(self.session, table.name)(self._once, port, table, change)
 
     def _once(self, port: TablePort, table: TablePlan, change: TableCommit) -> LandedTable | None:
         target = self.slice.plan.targets[table.name]
         look = port.look(self.session.application_id)
-        if self.session.read_ledger().is_finished(self.slice.run_id):
+        ledger = self.session.read_ledger()
+        if ledger.is_finished(self.slice.run_id):
             return None
         look = self._refuse_other(table, target, look)
         if look.marks.get(table.name, 0) >= target.sequence:
-            snapshot = _snapshot_of(port, look, change)
+            snapshot = snapshot_of(port, look, change.application_id, change.sequence)
             log.info("table %s: commit %d was made before", table.name, target.sequence)
         else:
+            self._refuse_rolled_back(port, look, ledger.tables.get(table.name))
             self._refuse_missing(port, look, table, change.added)
+            change = self._replacing(port, look, table, change)
             snapshot = port.commit(look, change)
-            log.info("table %s: commit %d adds %s", table.name, target.sequence, _said(change.added))
+            does = "takes rows by their keys from" if change.key_column else "adds"
+            log.info("table %s: commit %d %s %s", table.name, target.sequence, does, _said(change.added))
         return LandedTable(
             table_id=look.table_id,
             sequence=target.sequence,
@@ -170,26 +244,34 @@ class Landing:
             run_id=self.slice.run_id,
             rows=sum(file.rows for file in change.added),
             files=len(change.added),
+            format=table.format,
+            location=table.location,
         )
 
-    def _listed(self) -> dict[str, list[FileFacts]]:
-        """Return the sealed list: name of a table's sink -> its files, in the order of the list."""
-        partition, (start, stop) = _listed_span(self.slice, self.folded)
-        reading = FileListReading(self.slice.plan.topology.tables)
-        found: dict[str, list[FileFacts]] = {}
-        with self.session.reading:
-            read = BoundedRead(self.session.reader, {partition: (start, stop)}, clock=self.session.clock)
-            for record in (each for fetch in read for records in fetch.values() for each in records):
-                try:
-                    name, listed = reading.read(record, run_id=self.slice.run_id)
-                except UnreadableError as error:
-                    raise RunError(
-                        f"run {self.slice.run_id!r} cannot land its files: in {partition}, {error}; no task "
-                        "of the application has written that",
-                        run_id=self.slice.run_id,
-                    ) from error
-                found.setdefault(name, []).append(listed.file)
-        return found
+    def _replacing(
+        self, port: TablePort, look: TableLook, table: TablePlan, change: TableCommit
+    ) -> TableCommit:
+        """Return the commit with the files that a backfill takes out; a dropped one adds and takes nothing.
+
+        :raises TableRefusedError: others have changed what the table has of the interval.
+        """
+        target = self.slice.plan.targets[table.name]
+        if target.replaces_ms is None:
+            return change
+        if self.dropped:
+            return replace(change, added=())
+        part = ReplacedInterval.of(table, target.replaces_ms)
+        part.refuse_outside(change.added)
+        removed = part.files(port, look)
+        if digest_of(removed) != target.replaced:
+            raise TableRefusedError(
+                f"run {self.slice.run_id!r} cannot replace its interval in table {table.name!r}: others have "
+                "changed what the table has of it since the run began, and may have added rows that the run "
+                "has not read",
+                fix="let no other run write the interval meanwhile; drop this run's slice: "
+                f"{drop_slice_command(self.session.application_id)}; then retry",
+            )
+        return replace(change, removed=removed)
 
     def _summary(self, target: FrozenTarget) -> dict[str, str]:
         """Return what a snapshot says of the run."""
@@ -199,9 +281,26 @@ class Landing:
             "run-id": self.slice.run_id,
             "sequence": str(target.sequence),
             **({} if interval is None else {"interval": f"{interval[0]}/{interval[1]}"}),
-            "offsets": _offsets_text(self.slice),
+            **({"dropped": "true"} if self.dropped else {"offsets": _offsets_text(self.slice)}),
         }
         return {f"{SUMMARY}{name}": text for name, text in said.items()}
+
+    def looks(self) -> dict[str, TableLook]:
+        """Look at every table.
+
+        :return: name of the table's sink -> the look.
+        :raises TableUnavailableError: a table did not answer.
+        :raises TableRefusedError: a table is not the one that the run began with.
+        :raises ConfigError: it is not said where tables are.
+        """
+        plan = self.slice.plan
+        opened = require_tables(self.tables, plan.topology)
+        return {
+            table.name: self._refuse_other(
+                table, plan.targets[table.name], opened.table(table).look(self.session.application_id)
+            )
+            for table in plan.topology.tables
+        }
 
     def _refuse_other(self, table: TablePlan, target: FrozenTarget, look: TableLook | None) -> TableLook:
         """Refuse a table that is not the one that the run's files were written for."""
@@ -221,6 +320,19 @@ class Landing:
             fix="restore the table as it was, then retry the run: its files are kept",
         )
 
+    def _refuse_rolled_back(self, port: TablePort, look: TableLook, known: LandedTable | None) -> None:
+        """Refuse a table that was rolled back since the run began: behind its own snapshot nobody would see
+        that rows of earlier runs are missing.
+        """
+        if known is None or known.table_id != look.table_id or not known.snapshot:
+            return
+        if port.holds(look, known.snapshot) is False:
+            raise TableRefusedError(
+                f"run {self.slice.run_id!r} cannot land: its table was rolled back or restored past snapshot "
+                f"{known.snapshot}, commit {known.sequence} of run {known.run_id!r}, and lacks its rows",
+                fix=f"bring the table forward again to that snapshot, then retry the run; {ACCEPT}",
+            )
+
     def _refuse_missing(
         self, port: TablePort, look: TableLook, table: TablePlan, files: Collection[FileFacts]
     ) -> None:
@@ -238,17 +350,51 @@ class Landing:
             )
 
 
+def sealed_files(session: CoordinatorSession, slice_: Slice, folded: Folded) -> SealedFiles:
+    """Return what the sealed list of a run says.
+
+    :param folded: content of the metadata topic, with the list's stop.
+    :raises RunError: a record is none of this list's, or merged files are missing.
+    """
+    partition, span = _listed_span(slice_, folded)
+    return FileList(session=session, slice=slice_, partition=partition, span=span).sealed()
+
+
+def list_partition(slice_: Slice) -> TopicPartition:
+    """Return the partition in which tasks list their files."""
+    (partition,) = partitions_of(slice_, [ProtocolTopics(slice_.plan.topology.application_id).table_files])
+    return partition
+
+
 def _listed_span(slice_: Slice, folded: Folded) -> tuple[TopicPartition, tuple[int, int]]:
     """Return the partition that lists files, and the slice's span of it."""
-    topic = ProtocolTopics(slice_.plan.topology.application_id).table_files
-    ((partition, stop),) = stops_of(folded, slice_, [topic]).items()
+    partition = list_partition(slice_)
+    stop = stops_of(folded, slice_, [partition.topic])[partition]
     return partition, (slice_starts(slice_).get(partition, 0), stop)
 
 
-def _snapshot_of(port: TablePort, look: TableLook, change: TableCommit) -> str:
+def looking_again(session: CoordinatorSession, table: str) -> tenacity.Retrying:
+    """Return a retry policy for a look at a table and the commit on its condition.
+
+    :param table: name of the table's sink, for messages.
+    """
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type((TableMovedError, TableUnavailableError)),
+        wait=tenacity.wait_exponential(multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS),
+        stop=tenacity.stop_after_attempt(_LOOKS),
+        sleep=session.clock.sleep,
+        before_sleep=lambda state: log.warning(
+            "table %s is looked at again: %s", table, state.outcome and state.outcome.exception()
+        ),
+        reraise=True,
+    )
+
+
+def snapshot_of(port: TablePort, look: TableLook, application_id: str, sequence: int) -> str:
     """Return the id of the snapshot that a commit made; empty if the history does not show it any more."""
+    said = {f"{SUMMARY}application-id": application_id, f"{SUMMARY}sequence": str(sequence)}.items()
     for snapshot in reversed(port.snapshots(look)):
-        if change.summary.items() <= snapshot.summary.items():
+        if said <= snapshot.summary.items():
             return snapshot.snapshot
     return ""
 

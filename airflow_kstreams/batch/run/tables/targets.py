@@ -25,6 +25,7 @@ from contextlib import suppress
 from airflow_kstreams.batch.ledger.facts import LandedTable
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTarget
+from airflow_kstreams.batch.run.tables.replacing import ReplacedInterval, digest_of
 from airflow_kstreams.streams.errors import (
     ConfigError,
     TableMovedError,
@@ -34,18 +35,28 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.printable import package_log
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.table_plan import Column, TablePlan, changes_for
 from airflow_kstreams.streams.tables.table_port import SAY_WHERE_TABLES_ARE, TableLook, TablePort, TablesPort
 
 log = package_log(__name__)
+#: The way out where a table is right as it is.
+ACCEPT = "or take it as it is: airflow-kstreams tables APP.py accept"
 #: Looks at a table that others change at the same time.
 _LOOKS = 5
 
 
-def frozen_targets(tables: TablesPort | None, plan: TopologyPlan, ledger: Ledger) -> dict[str, FrozenTarget]:
+def frozen_targets(
+    tables: TablesPort | None,
+    plan: TopologyPlan,
+    ledger: Ledger,
+    *,
+    replaces_ms: tuple[int, int] | None = None,
+) -> dict[str, FrozenTarget]:
     """Look at every table of a plan, and return what a run freezes of it.
 
     :param tables: opens the tables; None if it was not said where they are.
+    :param replaces_ms: the data interval whose rows the run is to replace, epoch milliseconds.
     :raises ConfigError: it was not said where tables are.
     :raises TableUnavailableError: a catalogue did not answer; nothing was frozen.
     :raises TableRefusedError: a table is not as the ledger says, or has what we cannot write to.
@@ -57,9 +68,29 @@ def frozen_targets(tables: TablesPort | None, plan: TopologyPlan, ledger: Ledger
     return {
         table.name: _TableAtBegin(
             opened.table(table), table, plan.application_id, ledger.tables.get(table.name)
-        ).target()
+        ).target(replaces_ms)
         for table in plan.tables
     }
+
+
+def refuse_unfit_run(settings: ApplicationSettings, plan: TopologyPlan, *, bounded: bool = True) -> None:
+    """Refuse a run that writes to tables, and whose rows could not land once.
+
+    :param bounded: whether the run has an end.
+    :raises ConfigError: the run has no end, or its commits are no transactions.
+    """
+    names = ", ".join(repr(table.name) for table in plan.tables)
+    app = f"application {plan.application_id!r} writes to {names}"
+    if not bounded:
+        raise ConfigError(
+            f"{app}, and runs continuously: rows land when a run ends, in one snapshot",
+            fix="set autostop.at=eol, and run it again and again",
+        )
+    if not settings.exactly_once:
+        raise ConfigError(
+            f"{app}, and has processing.guarantee=at_least_once: rows of failed attempts would land, too",
+            fix="set processing.guarantee=exactly_once",
+        )
 
 
 def ids_of(table: TablePlan, look: TableLook) -> dict[str, int]:
@@ -93,7 +124,8 @@ class _TableAtBegin:
     ) -> None:
         self._port, self._table, self._app, self._known = port, table, application_id, known
 
-    def target(self) -> FrozenTarget:
+    def target(self, replaces_ms: tuple[int, int] | None) -> FrozenTarget:
+        part = None if replaces_ms is None else ReplacedInterval.of(self._table, replaces_ms)
         look = self._fitting()
         return FrozenTarget(
             table_id=look.table_id,
@@ -103,6 +135,8 @@ class _TableAtBegin:
             target_bytes=look.target_bytes,
             sort_by=look.sort_by,
             column_ids=ids_of(self._table, look),
+            replaces_ms=replaces_ms,
+            replaced="" if part is None else digest_of(part.files(self._port, look)),
         )
 
     def _fitting(self) -> TableLook:
@@ -151,7 +185,7 @@ class _TableAtBegin:
         return TableRefusedError(
             f"table {self._table.name!r} is gone: the ledger has commit {self._known.sequence} to table "
             f"{self._known.table_id}",
-            fix="restore the table, then retry the run",
+            fix=f"restore the table, then retry the run; {ACCEPT}",
         )
 
     def _refuse_other(self, look: TableLook) -> None:
@@ -165,7 +199,7 @@ class _TableAtBegin:
             raise TableRefusedError(
                 f"table {name!r} is another one than before: id {look.table_id}, and the ledger has commit "
                 f"{known.sequence} to table {known.table_id}",
-                fix="restore the table, then retry the run",
+                fix=f"restore the table, then retry the run; {ACCEPT}",
             )
         mark, sequence = look.marks.get(name, 0), 0 if known is None else known.sequence
         if mark != sequence:
@@ -174,7 +208,7 @@ class _TableAtBegin:
                 f"{sequence}: another deployment uses this application id, or the ledger or the table was "
                 "lost or restored",
                 fix="give the other deployment an application id of its own, or restore what was lost, then "
-                "retry the run",
+                f"retry the run; {ACCEPT}",
             )
         if known is None or not known.snapshot:
             return
@@ -185,7 +219,7 @@ class _TableAtBegin:
             raise TableRefusedError(
                 f"table {name!r} was rolled back or restored past snapshot {known.snapshot}, commit "
                 f"{known.sequence} of run {known.run_id!r}: its rows are not in the table",
-                fix="bring the table forward again to that snapshot, then retry the run",
+                fix=f"bring the table forward again to that snapshot, then retry the run; {ACCEPT}",
             )
 
     def _unfit(self, look: TableLook, refused: Iterable[str]) -> TopologyError:
