@@ -158,6 +158,15 @@ COMMANDS: dict[str, Command] = {
         page="security.md",
         examples=(f"acls spark_apps/flight_delays.py {_OF_APPLICATION} --principal User:flights",),
     ),
+    "tables": Command(
+        group="Operate",
+        summary="Look after the Iceberg and Delta tables of an application.",
+        page="seeing.md",
+        examples=(
+            f"tables spark_apps/flight_delays.py list {_OF_APPLICATION} --tables-config tables.json",
+            f"tables spark_apps/flight_delays.py check {_OF_APPLICATION} --tables-config tables.json",
+        ),
+    ),
     "expand": Command(
         group="Operate",
         summary="Grow a topic, or the tasks that keep its state.",
@@ -173,12 +182,14 @@ COMMANDS: dict[str, Command] = {
         summary="Write an archive of this package for Spark's executors.",
         page="installing.md",
         examples=("pack --output kstreams.tar.gz --extras rocksdb",),
+        folder="spark_setup.",
     ),
     "prepare-spark": Command(
         group="Operate",
         summary="Keep Spark's classes, so that drivers start sooner.",
         page="installing.md",
         examples=("prepare-spark",),
+        folder="spark_setup.",
     ),
 }
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.settings import ApplicationSettings
     from airflow_kstreams.streams.topology.topology import Topology
+    from airflow_kstreams.tables.connections import TablesSettings
 
 _PIPED_COLUMNS = 160
 #: It leaves a part of 10 s to the start of the command and to its end.
@@ -128,12 +129,14 @@ class Connection:
 
     def client_config(self) -> dict[str, object]:
         """Return the client settings, not yet checked; empty if neither options nor environment give any.
+        Settings of tables that stand beside them in a file are left out, see :func:`tables_settings`.
 
         :raises ConfigError: a file or a connection cannot be read or understood, or both are given.
         """
         from airflow_kstreams.kafka.configuration.config_file import read_client_config
         from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
         from airflow_kstreams.streams.errors import ConfigError
+        from airflow_kstreams.tables.connections import parted
 
         if self.config_file is not None and self.airflow_conn is not None:
             raise ConfigError(
@@ -146,9 +149,9 @@ class Connection:
 
             config |= read_airflow_connection(self.airflow_conn)
         elif self.config_file is not None:
-            config |= read_client_config(self.config_file)
+            config |= parted(read_client_config(self.config_file))[0]
         elif named := os.environ.get(CLIENT_CONFIG_FILE):
-            config |= read_client_config(Path(named)) | ({_SERVERS: address} if address else {})
+            config |= parted(read_client_config(Path(named)))[0] | ({_SERVERS: address} if address else {})
         if address:
             config.setdefault(_SERVERS, address)
         if self.bootstrap_server is not None:
@@ -238,6 +241,24 @@ def connecting(command: Callable[..., None]) -> Callable[..., None]:
     return connected
 
 
+def tables_settings(file: Path | None) -> TablesSettings:
+    """Return what is said about catalogues and storages of tables; empty if neither option nor environment
+    say anything.
+
+    :param file: the file that the option ``--tables-config`` names; without it they come from the file that
+        the environment names for drivers, where they may stand beside the client settings.
+    :raises ConfigError: a file cannot be read or understood, or a name in it is unknown.
+    """
+    from airflow_kstreams.kafka.configuration.config_file import read_client_config
+    from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
+    from airflow_kstreams.tables.connections import TablesSettings, parted
+
+    if file is not None:
+        return TablesSettings.from_file(file)
+    named = os.environ.get(CLIENT_CONFIG_FILE)
+    return TablesSettings({}) if named is None else parted(read_client_config(Path(named)))[1]
+
+
 ApplicationPath = Annotated[
     Path,
     typer.Argument(metavar="APP.py", help="The application file.", exists=True, dir_okay=False),
@@ -253,6 +274,14 @@ ApplicationSetting = Annotated[
     list[str] | None,
     typer.Option(
         "--setting", metavar="NAME=VALUE", help="An application setting, as the runs have it; repeatable."
+    ),
+]
+TablesConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--tables-config",
+        metavar="FILE",
+        help="JSON file that says where Iceberg and Delta tables are: names iceberg.* and delta.*.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in place of tables and text.")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from airflow_kstreams.batch.inspect.finished_runs import finished_run, last_values, new_runs
 from airflow_kstreams.batch.inspect.state import StoredState
-from airflow_kstreams.batch.report.lineage import announced_runs, event_extra
+from airflow_kstreams.batch.report.lineage import announced_runs, event_extra, snapshots_of
 from airflow_kstreams.batch.report.results import (
     NewDataResult,
     PartitionsResult,
@@ -33,4 +33,5 @@ __all__ = [
     "finished_run",
     "last_values",
     "new_runs",
+    "snapshots_of",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,7 +32,10 @@ class BackfillOperator(RunTopologyOperator):
 
     :param application_id: id of the live application. (templated)
     :param application: path of the application file, which defines ``topology()``. (templated)
-    :param backfill_outputs: the topic to write in place of each one that the topology writes. (templated)
+    :param backfill_outputs: the topic to write in place of each one that the topology writes, and for each
+        table, under ``table:<name>``, the identifier or URI of another one, or its own. (templated)
+    :param replace: ``interval`` to replace what the tables have of the interval, in one snapshot each; by
+        default rows are added beside what is there (setting ``backfill.replace``).
     :param interval_start: first moment of the interval, a ``datetime`` or ISO 8601 text, in UTC unless it has
         a zone; by default the start of the dag run's data interval. (templated)
     :param interval_end: first moment past the interval; given together with the start. (templated)
@@ -70,7 +73,7 @@ class BackfillOperator(RunTopologyOperator):
         "backfill_name": optional_text,
     }
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - most have defaults
         self,
         *,
         application_id: str,
@@ -80,6 +83,7 @@ class BackfillOperator(RunTopologyOperator):
         interval_end: datetime | str | None = None,
         backfill_name: str = "",
         backfill_in_order: bool = False,
+        replace: str = "",
         **kwargs: Any,
     ) -> None:
         if refused := {"finish", "subtopology"} & kwargs.keys():
@@ -97,6 +101,7 @@ class BackfillOperator(RunTopologyOperator):
         self.interval_start: Any = given(interval_start)
         self.interval_end: Any = given(interval_end)
         self.backfill_name = backfill_name
+        self.backfill_replace = replace
 
     @property
     def _for_backfills(self) -> bool:
@@ -114,12 +119,12 @@ class BackfillOperator(RunTopologyOperator):
         """
         self.read_rendered()
         run = RunIdentity.of(context)
-        run = replace(run, backfill=True, backfill_name=self.backfill_name or run.backfill_name)
+        run = dataclasses.replace(run, backfill=True, backfill_name=self.backfill_name or run.backfill_name)
         if not self.interval_start and not self.interval_end:
             return run
         start = _in_utc("interval_start", self.interval_start)
         end = _in_utc("interval_end", self.interval_end)
-        return replace(
+        return dataclasses.replace(
             run,
             run_id=f"{run.run_id}__{start.isoformat()}__{end.isoformat()}",
             interval_ms=interval_ms(start, end),

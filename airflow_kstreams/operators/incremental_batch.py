@@ -22,6 +22,7 @@ from airflow_kstreams.batch.report.results import RunResult, result_of_slice, re
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import Reader, text
+from airflow_kstreams.hooks.tables_connection import opened_tables
 from airflow_kstreams.operators.run_topology import DEFAULT_SPARK_CONN_ID, RunTopologyOperator
 from airflow_kstreams.operators.work.application_work import (
     ApplicationLoader,
@@ -78,6 +79,8 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
+    :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology
+        writes. (templated)
     :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ... but no ``outlets``: no
         output is complete yet.
     :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
@@ -127,9 +130,11 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
         identity = work.identity
         check_interval(work.settings, identity.run_id, identity.interval_ms)
         warn_of_next_interval(self._interval_timetable, identity)
-        with closing(Coordinator(cluster, work.settings)) as coordinator:
+        tables = opened_tables(self.tables_conn_id)
+        with closing(Coordinator(cluster, work.settings, tables=tables)) as coordinator:
             coordinator.session.make_clients()
             plan = loaded()
+            tables.check(plan.tables)
             refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
             return coordinator.begin(
                 identity.run_id,
@@ -194,6 +199,8 @@ class FinishRunOperator(ReportsLineage, RunOperator):
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
+    :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology
+        writes. (templated)
     :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
         their calls. With False it fails then, though the run is finished and stays so, and names the nodes,
         the number of records and the time at which they are due; its retry looks whether later runs have
@@ -227,7 +234,7 @@ class FinishRunOperator(ReportsLineage, RunOperator):
             identity = RunIdentity.of(context)
             work = ApplicationWork.on_run(self, identity)
             cluster = work.cluster()
-            coordinator = Coordinator(cluster, work.settings)
+            coordinator = Coordinator(cluster, work.settings, tables=opened_tables(self.tables_conn_id))
             with work.reporting("finish"), closing(coordinator):
                 ledger = coordinator.session.read_ledger(wait_ms=0)
                 before = finished_run(ledger, identity.run_id)
@@ -287,6 +294,7 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     backfill_outputs: Mapping[str, str] | str | None = None,
     backfill_in_order: bool = False,
     allow_parked: bool = True,
+    tables_conn_id: str | None = None,
 ) -> TaskGroup:
     """Lay out one incremental run: ``capture_stop_offsets >> run_topology >> finish_run``.
 
@@ -315,6 +323,8 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     :param backfill_in_order: whether the DAG is made for such backfills; its other runs are then skipped.
     :param allow_parked: whether ``finish_run`` succeeds though the run left records parked, see
         :class:`~airflow_kstreams.operators.incremental_batch.FinishRunOperator`.
+    :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology
+        writes; all three tasks use it.
     :return: the task group.
     :raises ConfigError: the application's path is a template, and ``per_subtopology`` is True.
     :raises KStreamsError: ``per_subtopology`` is True, and the application file is wrong.
@@ -332,6 +342,7 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
         "settings": settings,
         "backfill_outputs": backfill_outputs,
         "backfill_in_order": backfill_in_order,
+        "tables_conn_id": tables_conn_id,
     }
     with TaskGroup(group_id=group_id) as group:
         capture = CaptureStopOffsetsOperator(
@@ -370,4 +381,5 @@ def _parts(application: str, per_subtopology: bool | Sequence[int]) -> Sequence[
         )
     # The ids of subtopologies do not depend on the application's id, which may be a template.
     loader = ApplicationLoader(application=application, log=log, timeout_seconds=_PARSE_SECONDS)
-    return [sub.id for sub in loader.plan("parsed").subtopologies]
+    # What lands in tables is the work of finish_run, without Spark.
+    return [sub.id for sub in loader.plan("parsed").subtopologies if not sub.lands]

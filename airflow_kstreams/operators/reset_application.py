@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import ResetResult, reset_result
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.hooks.rendered import Reader, given, json_object, topic_names
+from airflow_kstreams.hooks.rendered import Reader, given, json_object, optional_text, topic_names
+from airflow_kstreams.hooks.tables_connection import opened_tables
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
@@ -44,8 +45,13 @@ class ResetApplicationOperator(ApplicationOperator):
     :param delete_stop_offsets: whether to drop an unfinished run's slice, too; given without topics, the task
         does nothing else.
     :param force: whether to go on although the application is at work; its run is taken from it.
+    :param tables: rows in Iceberg and Delta tables whose records will be read again: ``keep`` them, so that
+        they come again, or ``remove`` them; without it a reset by which there would be some is refused.
+        (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
+    :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology
+        writes; needed where a run is dropped that has rows for them. (templated)
     :param kwargs: arguments of every Airflow operator: ``task_id``, ``retries``, ...
     :return: a :class:`~airflow_kstreams.hooks.reports.ResetResult`.
 
@@ -68,6 +74,8 @@ class ResetApplicationOperator(ApplicationOperator):
         "internal_topics",
         "unread_topics",
         "offsets",
+        "tables_conn_id",
+        "tables",
     )
     readers: ClassVar[Mapping[str, Reader]] = {
         **ApplicationOperator.readers,
@@ -76,6 +84,8 @@ class ResetApplicationOperator(ApplicationOperator):
         "internal_topics": topic_names,
         "unread_topics": topic_names,
         "offsets": json_object,
+        "tables_conn_id": optional_text,
+        "tables": optional_text,
     }
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ApplicationOperator.template_fields_renderers,
@@ -83,7 +93,7 @@ class ResetApplicationOperator(ApplicationOperator):
     }
     ui_color = "#f7d5d5"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all have defaults
         self,
         *,
         input_topics: Sequence[str] | str = (),
@@ -93,6 +103,8 @@ class ResetApplicationOperator(ApplicationOperator):
         offsets: Mapping[str, Any] | str | None = None,
         delete_stop_offsets: bool = False,
         force: bool = False,
+        tables_conn_id: str | None = None,
+        tables: str = "",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -103,6 +115,8 @@ class ResetApplicationOperator(ApplicationOperator):
         self.offsets: Any = given(offsets)
         self.delete_stop_offsets = delete_stop_offsets
         self.force = force
+        self.tables_conn_id: Any = given(tables_conn_id)
+        self.tables: Any = given(tables)
 
     def execute(self, context: Context) -> ResetResult:
         """Reset the application."""
@@ -113,7 +127,8 @@ class ResetApplicationOperator(ApplicationOperator):
             work = ApplicationWork.on_live(self, context, "resets an application")
             cluster = work.cluster()
             request = self._request(work.identity.work_id)
-            with ApplicationReset(cluster, request, settings=work.settings) as tool:
+            tables = opened_tables(self.tables_conn_id)
+            with ApplicationReset(cluster, request, settings=work.settings, tables=tables) as tool:
                 done = tool.run()
             if done.done_before:
                 log.info("Application %s was reset by an earlier try", self.application_id)
@@ -131,7 +146,7 @@ class ResetApplicationOperator(ApplicationOperator):
             return reset_result(done)
 
     def _request(self, reset_id: str) -> ResetRequest:
-        from airflow_kstreams.batch.reset.reset_plan import ResetRequest
+        from airflow_kstreams.batch.reset.reset_plan import ResetRequest, tables_choice
         from airflow_kstreams.batch.reset.scenario import scenario_of
 
         return ResetRequest(
@@ -144,4 +159,5 @@ class ResetApplicationOperator(ApplicationOperator):
             delete_stop_offsets=self.delete_stop_offsets,
             force=self.force,
             reset_id=reset_id,
+            tables=tables_choice(self.tables),
         )

@@ -31,6 +31,7 @@ from airflow_kstreams.hooks.rendered import (
     text,
     texts_of_spark,
 )
+from airflow_kstreams.hooks.tables_connection import tables_settings
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable, RunOperator
@@ -85,7 +86,8 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
 
     Secrets of the Kafka connection reach the driver in a file that only this user can read and that is
     removed when the driver ends. A driver on another machine (deploy mode ``cluster``) cannot read it: mount
-    a JSON file of client settings there and name it in ``env_vars={"KSTREAMS_KAFKA_CONFIG_FILE": ...}``.
+    a JSON file of client settings there and name it in ``env_vars={"KSTREAMS_KAFKA_CONFIG_FILE": ...}``. The
+    settings of ``tables_conn_id`` go the same way, and stand in the same file.
 
     A plain ``local[N]`` master gives up at the first failed task; ``local[N,4]`` retries as a cluster does.
 
@@ -99,6 +101,8 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
+    :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology
+        writes. (templated)
     :param subtopology: id of the one subtopology to run, after all that it reads from; all of them by
         default. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
@@ -246,7 +250,9 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
             dag_id=identity.dag_id,
             metrics=metrics_target(),
         )
-        self._submit(context, spec, work.hook.client_config())
+        # What is said of tables goes the way of the client's secrets, in the one file that the driver reads.
+        config = {**work.hook.client_config(), **tables_settings(self.tables_conn_id)}
+        self._submit(context, spec, config)
         return self._result(context, cluster, spec, settings)
 
     def _submit(self, context: Context, spec: RunSpec, client_config: Mapping[str, str]) -> None:

@@ -18,11 +18,13 @@ from airflow_kstreams.cli.shared_options import (
     AsJson,
     Connection,
     FunctionName,
+    TablesConfig,
     application_settings,
     connecting,
     load_topology,
     say,
     show,
+    tables_settings,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
     application_id: ApplicationId,
     connection: Connection,
     setting: ApplicationSetting = None,
+    tables_config: TablesConfig = None,
     gap_hours: Annotated[
         float | None,
         typer.Option(
@@ -86,6 +89,7 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
     """
     from airflow_kstreams.batch.inspect.doctor import Subject
     from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES
+    from airflow_kstreams.inspect.readings import opened_tables
     from airflow_kstreams.inspect.surroundings import Surroundings, examine
 
     settings = application_settings(application_id, setting)
@@ -104,6 +108,7 @@ def doctor(  # noqa: PLR0913 - every parameter is an option
             gap_ms=None if gap_hours is None else round(gap_hours * _HOUR_MS),
             producer_max_bytes=int(str(config.get(_MAX_BYTES, CLIENT_MAX_BYTES))),
             needs=partial(_needed, purposes or [Purpose.RUN]),
+            tables=opened_tables(tables_settings(tables_config)),
             first_run=first_run,
         ),
         Surroundings(client_config=config, seconds=seconds, spark=spark),

@@ -41,7 +41,8 @@ def explore(  # noqa: PLR0913 - every parameter is an option
     node: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Show the records at this node; repeatable. The output topics unless given."
+            metavar="NAME",
+            help="Show the records at this node; repeatable. Output topics and tables unless given.",
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=0, metavar="N", help="Records to show at each node.")] = 20,
@@ -134,6 +135,7 @@ def _show(seen: Exploration, difference: Difference | None, nodes: list[str], ro
         tables += [seen.at(name).table(rows) for name in nodes]
     else:
         tables += [seen.outputs(topic).table(rows) for topic in seen.output_topics]
+        tables += [seen.rows(table).table(rows) for table in seen.tables]
     if difference is not None:
         detailed = nodes or seen.sinks(seen.output_topics)
         tables.append(difference.table())

@@ -14,10 +14,12 @@ from airflow_kstreams.cli.shared_options import (
     AsJson,
     Connection,
     FunctionName,
+    TablesConfig,
     application_settings,
     connecting,
     load_topology,
     show,
+    tables_settings,
     utc_ms,
 )
 
@@ -36,6 +38,7 @@ def plan(  # noqa: PLR0913 - every parameter is an option
         ),
     ] = None,
     setting: ApplicationSetting = None,
+    tables_config: TablesConfig = None,
     interval: Annotated[
         tuple[datetime, datetime] | None,
         typer.Option(
@@ -64,6 +67,7 @@ def plan(  # noqa: PLR0913 - every parameter is an option
         interval_ms=None if interval is None else (utc_ms(interval[0]), utc_ms(interval[1])),
         partitions=partitions,
         settings=settings.to_dict(),
+        tables=tables_settings(tables_config),
     )
     if as_json:
         print_json(found)

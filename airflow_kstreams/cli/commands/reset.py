@@ -15,8 +15,10 @@ from airflow_kstreams.cli.shared_options import (
     AsJson,
     Connection,
     DryRun,
+    TablesConfig,
     connecting,
     show,
+    tables_settings,
 )
 
 
@@ -87,6 +89,15 @@ def reset(  # noqa: PLR0913 - every parameter is an option
             help="Drop an unfinished run's stop offsets; given alone, do nothing else.",
         ),
     ] = False,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            metavar="keep|remove",
+            help="Rows in Iceberg and Delta tables whose records will be read again: keep them, so that they "
+            "come again, or remove them in one snapshot.",
+        ),
+    ] = None,
+    tables_config: TablesConfig = None,
     repair_ledger: Annotated[
         bool,
         typer.Option(
@@ -107,11 +118,12 @@ def reset(  # noqa: PLR0913 - every parameter is an option
     """
     from airflow_kstreams.batch.reset.acceptance import partitions_in
     from airflow_kstreams.batch.reset.reset import ApplicationReset
-    from airflow_kstreams.batch.reset.reset_plan import ResetRequest
+    from airflow_kstreams.batch.reset.reset_plan import ResetRequest, tables_choice
     from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
     from airflow_kstreams.cli.documents.reset_document import reset_document
     from airflow_kstreams.cli.json_output import print_json
     from airflow_kstreams.cli.tables.reset_tables import reset_notes, reset_tables
+    from airflow_kstreams.tables.connections import open_tables
 
     scenario = scenario_of(
         {
@@ -134,9 +146,11 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         delete_stop_offsets=delete_stopoffsets,
         force=force,
         accept=partitions_in(accept),
+        tables=tables_choice(tables),
         repair_ledger=repair_ledger,
     )
-    with ApplicationReset(connection.cluster(), request) as tool:
+    opened = open_tables(tables_settings(tables_config))
+    with ApplicationReset(connection.cluster(), request, tables=opened) as tool:
         plan = tool.plan() if dry_run else tool.run()
         if as_json:
             print_json(reset_document(plan, dry_run=dry_run))

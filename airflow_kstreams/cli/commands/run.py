@@ -14,7 +14,9 @@ from airflow_kstreams.cli.shared_options import (
     ApplicationPath,
     ApplicationSetting,
     Connection,
+    TablesConfig,
     connecting,
+    tables_settings,
 )
 
 
@@ -24,6 +26,7 @@ def run(
     application_id: ApplicationId,
     connection: Connection,
     setting: ApplicationSetting = None,
+    tables_config: TablesConfig = None,
     run_id: Annotated[
         str | None, typer.Option("--run-id", metavar="ID", help="Names the run; a new name by default.")
     ] = None,
@@ -58,6 +61,7 @@ def run(
     with closing(connection.cluster().admin()) as admin:
         admin.broker_addresses()
     config = {name: str(value) for name, value in connection.client_config().items()}
+    config |= tables_settings(tables_config)
     with client_config_file(config) as made:
         # The driver takes the place of this process, with its terminal and its signals, and removes the file.
         os.set_inheritable(made.lock, True)

@@ -45,7 +45,8 @@ class FailedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExploredRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record at a node, or in an output topic; values that JSON cannot hold stand as Python prints them.
+    """A record at a node, or in an output topic, or a row of a table; values that JSON cannot hold stand as
+    Python prints them.
 
     :param record: place of the input record that led to it.
     :param key: its key.
@@ -60,9 +61,9 @@ class ExploredRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordsAtPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """The records at a node, or in an output topic.
+    """The records at a node, or in an output topic, or the rows of a table.
 
-    :param place: name of the node or topic.
+    :param place: name of the node or topic; ``table:<name>`` of a table.
     :param count: number of all records.
     :param records: the first of them, as many as --rows says.
     """
@@ -94,7 +95,7 @@ class ExploreDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     :param nodes: numbers of records at each node.
     :param failed: records that were left out, as many as --rows says.
-    :param shown: the records at the nodes that --node names, else those of the output topics.
+    :param shown: the records at the nodes that --node names, else those of the output topics and tables.
     :param difference: nodes that differ from the round before, or from --against; null without either.
     :param notes: what one must know of the sample.
     """
@@ -112,10 +113,11 @@ def explore_document(
     """Make the document of an exploration.
 
     :param difference: difference to the round before; None without one.
-    :param nodes: nodes whose records to show; those of the output topics if empty.
+    :param nodes: nodes whose records to show; those of the output topics and tables if empty.
     :param rows: records to show of each.
     """
-    places = [*map(seen.at, nodes)] if nodes else [*map(seen.outputs, seen.output_topics)]
+    written = [*map(seen.outputs, seen.output_topics), *map(seen.rows, seen.tables)]
+    places = [*map(seen.at, nodes)] if nodes else written
     counts = {name: seen.counts(name) for name in seen.nodes}
     return ExploreDocument(
         nodes=[

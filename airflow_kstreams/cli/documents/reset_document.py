@@ -41,8 +41,12 @@ class ResetDocument(msgspec.Struct, frozen=True, kw_only=True):
     :param ambiguous_topics: topics that are left alone because they may belong to another application -> its
         id.
     :param taken_back_runs: finished runs that may run again.
+    :param rows_again: runs whose records are read again -> the tables that have their rows.
+    :param rows_removed: whether these rows are taken out of the tables; else they come again.
     :param dropped_run: run whose unfinished slice is dropped, empty when another program wrote it; null if
         none is.
+    :param finished_run: run that was to be dropped, and was finished instead, because its rows were in a
+        table; empty if there is none.
     :param metadata_keys: number of markers and stop offsets that are deleted.
     :param partition_groups_dropped: whether partition groups go with their changelogs.
     :param unread_given_up: topic -> its records that no run has read and that are given up.
@@ -63,7 +67,10 @@ class ResetDocument(msgspec.Struct, frozen=True, kw_only=True):
     kept_topics: Sequence[str]
     ambiguous_topics: Mapping[str, str]
     taken_back_runs: Sequence[str]
+    rows_again: Mapping[str, Sequence[str]]
+    rows_removed: bool
     dropped_run: str | None
+    finished_run: str
     metadata_keys: int
     partition_groups_dropped: bool
     unread_given_up: Mapping[str, int]
@@ -96,7 +103,10 @@ def reset_document(plan: ResetPlan, *, dry_run: bool) -> ResetDocument:
         kept_topics=plan.kept,
         ambiguous_topics=plan.ambiguous,
         taken_back_runs=plan.taken_back,
+        rows_again={run.run_id: sorted(run.tables) for run in plan.rows_again},
+        rows_removed=plan.request.tables == "remove",
         dropped_run=plan.dropped_run,
+        finished_run=plan.finished_run,
         metadata_keys=plan.metadata_keys,
         partition_groups_dropped=plan.groups_dropped,
         unread_given_up=plan.unread,

@@ -9,6 +9,7 @@ import msgspec
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
 from airflow_kstreams.batch.inspect.status import RunStatus
+from airflow_kstreams.batch.inspect.tables.listed_files import LandedRows, WaitingRows, landed_by
 from airflow_kstreams.batch.ledger.history import Attempt
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.metrics import figures, node_figures
@@ -164,6 +165,7 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     :param records_out: records written; null if unknown.
     :param parked: node -> the records that it left parked; null where that is not known.
     :param counts: records by place and fate; empty where they are not kept.
+    :param tables: the snapshots that it has made of tables.
     """
 
     run_id: str
@@ -175,6 +177,7 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     records_out: int | None
     parked: Mapping[str, int | None]
     counts: Sequence[RunCount]
+    tables: Sequence[LandedRows]
 
 
 class RunStanding(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,6 +213,8 @@ class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     :param tasks: figures of the run's tasks.
     :param parked: records that wait to be called again.
     :param parked_due_ms: time at which the first of them is due, epoch milliseconds; null if none is.
+    :param rows_waiting: rows that the run under way has listed for tables and that are in no snapshot yet;
+        null if this user may not read the list.
     :param runs: finished runs, oldest first, as many as --runs says.
     :param metadata: records of the metadata topic with --records; else empty.
     :param suspicions: what is odd about the last run, and about what waits or does not come.
@@ -228,6 +233,7 @@ class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Sequence[TaskFigures]
     parked: Sequence[ParkedRecords]
     parked_due_ms: int | None
+    rows_waiting: Sequence[WaitingRows] | None
     runs: Sequence[PastRun]
     metadata: Sequence[str]
     suspicions: Sequence[Suspicion]
@@ -289,6 +295,7 @@ def status_document(
             for group, count in sorted(by_group.items())
         ],
         parked_due_ms=found.parked_due_ms,
+        rows_waiting=found.waiting,
         runs=[*map(_finished, last_runs(found, runs))],
         metadata=found.metadata if records else (),
         suspicions=suspicions,
@@ -347,5 +354,6 @@ def _finished(run: RunSummary) -> PastRun:
         records_in=run.records_in,
         records_out=run.records_out,
         parked=run.parked,
+        tables=landed_by(run),
         counts=[RunCount(place=row.place, what=row.what, records=row.records) for row in count_rows(run)],
     )

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from airflow_kstreams.streams.graph.components import parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, table_of
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -19,6 +19,7 @@ class TopologyNode(msgspec.Struct, frozen=True, kw_only=True):
     :param kind: what it is.
     :param parents: names of the nodes whose records it gets.
     :param topics: topics that a source reads, or the topic that a sink writes.
+    :param table: the table that a sink writes to; null if it writes to none.
     :param stores: stores that a processor uses.
     :param defined_at: file and line that defined it; null where they are not known.
     """
@@ -27,6 +28,7 @@ class TopologyNode(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["source", "processor", "sink"]
     parents: Sequence[str]
     topics: Sequence[str]
+    table: str | None
     stores: Sequence[str]
     defined_at: str | None
 
@@ -65,11 +67,12 @@ def topology_document(topology: Topology, application_id: str | None) -> Topolog
     def entry(node: Node) -> TopologyNode:
         kind: Literal["source", "processor", "sink"]
         topics: tuple[str, ...] = ()
+        table = table_of(node)
         match node:
             case SourceNode():
                 kind, topics = "source", node.topics
             case ProcessorNode():
-                kind = "processor"
+                kind = "processor" if table is None else "sink"
             case SinkNode():
                 kind, topics = "sink", (node.topic,)
         return TopologyNode(
@@ -77,6 +80,7 @@ def topology_document(topology: Topology, application_id: str | None) -> Topolog
             kind=kind,
             parents=parents(node),
             topics=[*map(shown, topics)],
+            table=None if table is None else table.name,
             stores=node.stores if isinstance(node, ProcessorNode) else (),
             defined_at=None if node.site is None else str(node.site),
         )

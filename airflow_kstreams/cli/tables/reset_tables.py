@@ -55,6 +55,7 @@ def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
             plan.interrupted,
             "was interrupted and " + ("is" if verb == "was" else "would be") + " completed",
         )
+    yield from _of_tables(plan, verb)
     if plan.dropped_run is not None:
         yield f"unfinished slice of run {plan.dropped_run or '(another program)'}", f"{verb} dropped"
     elif plan.metadata_keys:
@@ -72,6 +73,18 @@ def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
         yield f"records parked at node {node}: {number}", f"{verb} given up"
     if plan.groups_dropped:
         yield "partition groups of deleted changelogs", f"{verb} dropped"
+
+
+def _of_tables(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
+    if plan.lands is not None:
+        names = ", ".join(table.name for table in plan.lands.plan.topology.tables)
+        yield f"rows of run {plan.lands.run_id} whose offsets are committed", f"{verb} committed to {names}"
+    removed = plan.request.tables == "remove"
+    for run in plan.rows_again:
+        rows = f"rows of run {run.run_id} in {', '.join(sorted(run.tables))}"
+        yield rows, f"{verb} taken out" if removed else "come again"
+    if plan.finished_run:
+        yield f"run {plan.finished_run}, whose rows were in a table", f"{verb} finished"
 
 
 def reset_notes(plan: ResetPlan) -> Iterator[str]:

@@ -8,6 +8,7 @@ from time import time
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.inspect.standing import Standing, earlier_attempts
 from airflow_kstreams.batch.inspect.status import RunStatus
+from airflow_kstreams.batch.inspect.tables.listed_files import landed_by, waiting_lines
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, completed
 from airflow_kstreams.batch.metrics import (
     NODE_UNITS,
@@ -128,6 +129,7 @@ def status_tables(found: RunStatus, runs: int) -> Iterator[Table]:
             rows=[_run(run) for run in shown],
             numbers=3,
         )
+        yield from _landed(shown)
         yield from _counts(shown)
 
 
@@ -195,6 +197,7 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
     if found.parked:
         number = sum_parked(parked_total(found.parked))
         yield "parked", f"{counted(number, 'record')}; {due_text(found.parked_due_ms)}"
+    yield from waiting_lines(found.waiting)
     if found.lease is None:
         yield "lease", "not held"
     else:
@@ -230,6 +233,22 @@ def _run(run: RunSummary) -> tuple[str, ...]:
         ", ".join(note for note, true in marks if true),
         *map(_number, (run.records_in, run.records_out, late)),
     )
+
+
+def _landed(shown: Sequence[RunSummary]) -> Iterator[Table]:
+    """Yield the snapshots that these runs have made; nothing without tables."""
+    rows = [
+        (run.run_id, each.table, each.snapshot or "-", *map(_number, (each.sequence, each.rows, each.files)))
+        for run in shown
+        for each in landed_by(run)
+    ]
+    if rows:
+        yield Table(
+            title="Snapshots of tables",
+            columns=("run", "table", "snapshot", "sequence", "rows", "files"),
+            rows=rows,
+            numbers=3,
+        )
 
 
 def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:

@@ -32,7 +32,15 @@ import msgspec
 from airflow.sdk import BaseOperator
 
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
-from airflow_kstreams.hooks.rendered import Reader, Rendered, given, settings_object, text, texts_object
+from airflow_kstreams.hooks.rendered import (
+    Reader,
+    Rendered,
+    given,
+    optional_text,
+    settings_object,
+    text,
+    texts_object,
+)
 from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.operators.work.run_settings import RunIdentity, batch_settings, settings_of_run
 from airflow_kstreams.streams.errors import (
@@ -104,12 +112,21 @@ class RunOperator(ApplicationOperator):
         writes. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state.
+    :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology
+        writes. (templated)
     """
 
-    template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "backfill_outputs")
+    #: The setting ``backfill.replace``, where the operator says it itself.
+    backfill_replace = ""
+    template_fields: Sequence[str] = (
+        *ApplicationOperator.template_fields,
+        "backfill_outputs",
+        "tables_conn_id",
+    )
     readers: ClassVar[Mapping[str, Reader]] = {
         **ApplicationOperator.readers,
         "backfill_outputs": texts_object,
+        "tables_conn_id": optional_text,
     }
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ApplicationOperator.template_fields_renderers,
@@ -121,9 +138,11 @@ class RunOperator(ApplicationOperator):
         *,
         backfill_outputs: Mapping[str, str] | str | None = None,
         backfill_in_order: bool = False,
+        tables_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.tables_conn_id: Any = given(tables_conn_id)
         self.backfill_outputs = given(backfill_outputs)
         self.backfill_in_order = backfill_in_order
 
@@ -162,6 +181,7 @@ class ApplicationWork:
             operator.settings,
             outputs=operator.backfill_outputs,
             in_order=operator.backfill_in_order,
+            replace=operator.backfill_replace,
         )
         return cls(identity=identity, settings=settings, hook=KafkaHook(operator.kafka_conn_id))
 

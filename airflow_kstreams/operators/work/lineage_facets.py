@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, event_extra, lineage_of
+from airflow_kstreams.batch.report.lineage import (
+    RunLineage,
+    event_extra,
+    lineage_of,
+    snapshots_of,
+)
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,15 +55,37 @@ def announced(
     :param settings: settings of the run.
     :param for_backfills: whether the task is made for backfills, so that its outlets are the assets that
         these write. The outlets of other tasks are those that the live application writes.
-    :return: the outlets to update: none after a backfill that wrote other topics than these.
+    :return: the outlets to update: none after a backfill that wrote other topics than these. An asset that
+        has name or URI of a table that the run writes to has ``snapshot`` in its event, see
+        :func:`~airflow_kstreams.hooks.reports.snapshots_of`; it is left out if the run made none.
     """
     if settings.keeps_to_interval and not for_backfills and not _writes_live_topics(settings):
         return []
-    events = context.get("outlet_events")
+    events, snapshots = context.get("outlet_events"), snapshots_of(summary)
+    extra = event_extra(summary, backfill=settings.keeps_to_interval)
+    updated: list[Any] = []
     for outlet in outlets:
+        of_asset = dict(extra)
+        if isinstance(outlet, Asset) and (table := _table_of(outlet, summary)):
+            if table not in snapshots:
+                continue
+            of_asset["snapshot"] = snapshots[table]
+        updated.append(outlet)
         if events is not None and isinstance(outlet, Asset) and not isinstance(outlet, AssetAlias):
-            events[outlet].extra.update(event_extra(summary, backfill=settings.keeps_to_interval))
-    return list(outlets)
+            events[outlet].extra.update(of_asset)
+    return updated
+
+
+def _table_of(asset: Asset, summary: RunSummary) -> str:
+    """Return the sink's name of the table that an asset is; empty if it is none of the run's."""
+    return next(
+        (
+            name
+            for name, landed in summary.tables.items()
+            if asset.name in (name, landed.location) or asset.uri.rstrip("/") == landed.location
+        ),
+        "",
+    )
 
 
 def refuse_outlets(task_id: str, outlets: Sequence[Any]) -> None:
@@ -121,8 +148,14 @@ def _facets(application_id: str, lineage: RunLineage | None) -> OperatorLineage[
     if lineage is None:
         return OperatorLineage(run_facets={RUN_FACET: run_facet(application_id=application_id)})
 
-    def counted(use: TopicUse, facet: Any, name: str) -> dict[str, Any]:
-        return {} if use.records is None else {name: facet(rowCount=use.records)}
+    def counted(records: int | None, facet: Any, name: str) -> dict[str, Any]:
+        return {} if records is None else {name: facet(rowCount=records)}
+
+    def written(namespace: str, name: str, records: int | None) -> OutputDataset:
+        facet = output_statistics.OutputStatisticsOutputDatasetFacet
+        return OutputDataset(
+            namespace=namespace, name=name, outputFacets=counted(records, facet, "outputStatistics")
+        )
 
     return OperatorLineage(
         inputs=[
@@ -131,20 +164,16 @@ def _facets(application_id: str, lineage: RunLineage | None) -> OperatorLineage[
                 name=use.topic,
                 inputFacets={
                     OFFSETS_FACET: offsets_facet(offsets={n: list(span) for n, span in use.offsets.items()}),
-                    **counted(use, input_statistics.InputStatisticsInputDatasetFacet, "inputStatistics"),
+                    **counted(
+                        use.records, input_statistics.InputStatisticsInputDatasetFacet, "inputStatistics"
+                    ),
                 },
             )
             for use in lineage.inputs
         ],
         outputs=[
-            OutputDataset(
-                namespace=lineage.namespace,
-                name=use.topic,
-                outputFacets=counted(
-                    use, output_statistics.OutputStatisticsOutputDatasetFacet, "outputStatistics"
-                ),
-            )
-            for use in lineage.outputs
+            *(written(lineage.namespace, use.topic, use.records) for use in lineage.outputs),
+            *(written(use.namespace, use.name, use.rows) for use in lineage.tables),
         ],
         run_facets={
             RUN_FACET: run_facet(

@@ -170,6 +170,7 @@ def settings_of_run(
     *,
     outputs: Mapping[str, str] | str | None,
     in_order: bool,
+    replace: str = "",
 ) -> ApplicationSettings:
     """Return the settings, with the application id, that a dag run works with.
 
@@ -178,6 +179,7 @@ def settings_of_run(
     :param outputs: the topology's name of a topic -> the topic that a backfill writes in its place; or their
         JSON.
     :param in_order: whether the DAG is made for the backfills of a stateful topology.
+    :param replace: the setting ``backfill.replace`` of a backfill; empty for that of the live application.
     :raises ConfigError: a setting is wrong; or the run is a backfill without outputs, or without the name
         that it needs.
     :raises AirflowSkipException: the DAG is made for backfills, and the run is none.
@@ -201,6 +203,8 @@ def settings_of_run(
         "autostop.at": "interval",
         "output.topics": _text(written),
         "backfill.of": application_id,
+        **({} if in_order else {"backfill.runs": "one"}),
+        **({"backfill.replace": replace} if replace else {}),
     }
     letters = live.errors_dead_letter_queue_topic_name
     if letters:

@@ -37,6 +37,8 @@ from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.executors import SparkExecutors
+from airflow_kstreams.spark.driver.merges import DriverMerges
+from airflow_kstreams.spark.driver.rewrites import DriverRewrites
 from airflow_kstreams.spark.driver.telemetry import OpenTelemetry, by_hand
 from airflow_kstreams.spark.executor.task_host import LINE
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, require
@@ -46,6 +48,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.tables.connections import TablesSettings, open_tables, parted
 
 log = package_log(__name__)
 
@@ -99,20 +102,25 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
     """Run a batch, or continuously, by the settings; return the last lines to print."""
     require("spark", "pyspark", "pandas", "pyarrow", what="a run")
     settings = ApplicationSettings.parse(spec.application_id, spec.settings)
-    cluster = KafkaCluster(read_client_config(client_config_path), settings=settings)
+    client, tables = parted(read_client_config(client_config_path))
+    cluster = KafkaCluster(client, settings=settings)
     topology = with_outputs(source.topology(), settings)
+    open_tables(tables).check(topology.plan(spec.application_id).tables)
     executors = SparkExecutors(
         f"{spec.application_id} {spec.run_id}",
         source,
         settings=settings,
         client_config_path=client_config_path,
     )
+    opened = open_tables(tables, rewriter=DriverRewrites(executors.hosts).rewrite)
     driver = Driver(
         spec,
         topology,
         settings=settings,
         cluster=cluster,
         executors=executors,
+        tables=opened,
+        make_merges=DriverMerges(executors.hosts, opened).make,
         telemetry=None if spec.metrics is None else OpenTelemetry(spec.metrics),
     )
     if settings.continuous:
@@ -137,6 +145,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--run-id", help="a new one by default; give the old one to resume a run that failed")
     parser.add_argument("--bootstrap-servers", help="Kafka brokers, host:port[,host:port]")
     parser.add_argument("--client-config", help="JSON file with further client settings (librdkafka names)")
+    parser.add_argument(
+        "--tables-config", help="JSON file that says where tables are (names iceberg.* and delta.*)"
+    )
     parser.add_argument(
         "--autostop-at",
         metavar="eol",
@@ -190,7 +201,7 @@ def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
         raise ConfigError(
             f"the Kafka client configuration {path!r} does not exist", fix="name an existing JSON file"
         )
-    if path and not options.bootstrap_servers:
+    if path and not options.bootstrap_servers and not options.tables_config:
         try:
             yield path
         finally:
@@ -198,12 +209,15 @@ def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
             if not options.client_config and os.environ.get(CLIENT_CONFIG_IS_TEMPORARY):
                 Path(path).unlink(missing_ok=True)
         return
-    if not options.bootstrap_servers:
+    if not path and not options.bootstrap_servers:
         raise ConfigError(
             "no Kafka client configuration",
             fix=f"give --bootstrap-servers, --client-config, or name a JSON file in {CLIENT_CONFIG_FILE}",
         )
     config = read_client_config(path) if path else {}
-    config["bootstrap.servers"] = options.bootstrap_servers
+    if options.bootstrap_servers:
+        config["bootstrap.servers"] = options.bootstrap_servers
+    if options.tables_config:
+        config = {**parted(config)[0], **TablesSettings.from_file(options.tables_config)}
     with client_config_file(config) as made:
         yield made.path

@@ -37,6 +37,7 @@ from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.attempts import StepLog
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
+from airflow_kstreams.batch.run.tables.merge_plan import MakeMerges
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, StopSignals, tasks_of
 from airflow_kstreams.spark.driver.executors import (
@@ -56,6 +57,7 @@ from airflow_kstreams.streams.plan import TopologyPlan, refuse_unknown_subtopolo
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 from airflow_kstreams.streams.topology.topology import Topology
 
 log = package_log(__name__)
@@ -71,6 +73,8 @@ class Driver:
     :param cluster: the Kafka cluster.
     :param executors: run the tasks.
     :param telemetry: takes the tasks' measurements; None: they are not exported.
+    :param tables: opens the tables that runs write to.
+    :param make_merges: merges small files of a run before they are committed to tables; None to leave them.
     """
 
     spec: RunSpec
@@ -81,6 +85,8 @@ class Driver:
     executors: Executors
     clock: Clock = field(default_factory=SystemClock)
     telemetry: Telemetry | None = None
+    tables: TablesPort | None = None
+    make_merges: MakeMerges | None = None
     #: Whether the run was finished before: nothing was processed now.
     finished_before: bool = field(default=False, init=False)
 
@@ -162,7 +168,9 @@ class Driver:
         """Yield a coordinator, and close everything after the block; an error of closing is logged, so that
         it does not hide why the run ended.
         """
-        coordinator = Coordinator(self.cluster, self.settings, clock=self.clock)
+        coordinator = Coordinator(
+            self.cluster, self.settings, clock=self.clock, tables=self.tables, make_merges=self.make_merges
+        )
         try:
             yield coordinator
         finally:

@@ -100,6 +100,7 @@ class SparkExecutors:
     :param source: the application file.
     :param client_config_path: the driver's file of client settings.
     :param session: an open session to use.
+    :ivar hosts: runs hosts on the session.
     """
 
     def __init__(
@@ -113,17 +114,17 @@ class SparkExecutors:
     ) -> None:
         self._source = source
         self._settings = settings
-        self._hosts = SparkHosts(name, client_config_path=client_config_path, session=session)
-        self.start = self._hosts.start
-        self.cancel = self._hosts.cancel
-        self.close = self._hosts.close
+        self.hosts = SparkHosts(name, client_config_path=client_config_path, session=session)
+        self.start = self.hosts.start
+        self.cancel = self.hosts.cancel
+        self.close = self.hosts.close
 
     def slots(self) -> int:
         """Return the number of Spark tasks that can run at once.
 
         :raises ConfigError: Spark does not give the number.
         """
-        return slots_of(self._hosts.session)
+        return slots_of(self.hosts.session)
 
     def launch(self, slice_: Slice, tasks: Sequence[TaskShare]) -> list[TaskReport]:
         """Run tasks of a slice as one Spark job, on as few Spark tasks as possible.
@@ -155,17 +156,17 @@ class SparkExecutors:
             run_id=run.run_id,
             generation=run.generation,
             slice=common,
-            client=self._hosts.client,
+            client=self.hosts.client,
             allowed=AllowedSettings.of_environment().to_text(),
         )
-        outcomes = self._hosts.run(host, run_id=run.run_id)
+        outcomes = self.hosts.run(host, run_id=run.run_id)
         return [outcome.report for outcome in outcomes if outcome.report is not None]
 
     def _packed(self, tasks: Sequence[TaskShare]) -> tuple[tuple[TaskShare, ...], ...]:
         """Return the tasks of a slice that each Spark task hosts."""
         threads = self._settings.tasks_at_once
         many = len(tasks) > HOSTS * threads
-        return packed(tasks, threads, most=most_hosts(self._hosts.session) if many else HOSTS)
+        return packed(tasks, threads, most=most_hosts(self.hosts.session) if many else HOSTS)
 
 
 def packed(tasks: Sequence[T], threads: int, *, most: int) -> tuple[tuple[T, ...], ...]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_kstreams.spark.executor.copy_host import CopyHost
+    from airflow_kstreams.spark.executor.merge_host import MergeHost
+    from airflow_kstreams.spark.executor.rewrite_host import RewriteHost
     from airflow_kstreams.spark.executor.task_host import TaskHost
 
 log = package_log(__name__)
@@ -103,7 +105,7 @@ class SparkHosts:
             log.info("Spark session ready")
             self.client = self._shipped.enter_context(shipped_settings(self._opened, self.client.path))
 
-    def run(self, host: TaskHost | CopyHost, *, run_id: str) -> list[HostReport]:
+    def run(self, host: TaskHost | CopyHost | MergeHost | RewriteHost, *, run_id: str) -> list[HostReport]:
         """Run a host as one Spark job.
 
         :param run_id: the job's run, for messages.

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_kstreams.spark.executor.copy_host import CopyHost
+    from airflow_kstreams.spark.executor.merge_host import MergeHost
     from airflow_kstreams.spark.executor.report_rows import ArrowFunction
+    from airflow_kstreams.spark.executor.rewrite_host import RewriteHost
     from airflow_kstreams.spark.executor.task_host import TaskHost
 
 #: Extras of this package that executors do not need.
@@ -200,7 +202,7 @@ def python_tag() -> str:
     return f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}"
 
 
-def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
+def shipped(host: TaskHost | CopyHost | MergeHost | RewriteHost) -> ArrowFunction:
     """Return the function for ``mapInArrow``: Spark partition ids in, reports out.
 
     :param host: the host to run; it travels as JSON.

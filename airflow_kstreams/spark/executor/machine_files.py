@@ -19,8 +19,10 @@ from pathlib import Path
 import msgspec
 
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
-from airflow_kstreams.kafka.configuration.secrets import Secret, sealed
+from airflow_kstreams.kafka.configuration.secrets import sealed
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.secret_texts import Secret
+from airflow_kstreams.tables.connections import TablesSettings, parted
 
 _MASKED = "masked"
 
@@ -36,10 +38,20 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     mask: str = ""
 
     def read(self) -> dict[str, str]:
-        """Read the settings.
+        """Read the settings of Kafka's client.
 
         :raises ConfigError: the file cannot be read or understood.
         """
+        return parted(self._whole())[0]
+
+    def read_tables(self) -> TablesSettings:
+        """Read the settings of catalogues and storages of tables.
+
+        :raises ConfigError: the file cannot be read or understood.
+        """
+        return parted(self._whole())[1]
+
+    def _whole(self) -> dict[str, str]:
         if not self.mask:
             return read_client_config(self.path)
         from pyspark import SparkFiles
@@ -59,9 +71,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def masked(config: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Return the two halves of client settings: what the file to be shipped holds, and the mask.
+    """Return the two halves of settings: what the file to be shipped holds, and the mask.
 
-    :param config: client settings by librdkafka's names.
+    :param config: client settings by librdkafka's names, and those of tables.
     """
     data = json.dumps(config).encode()
     mask = secrets.token_bytes(len(data))

@@ -29,11 +29,41 @@ if TYPE_CHECKING:
 REPORT_SCHEMA = "report string"
 
 
+class MadeMerge(msgspec.Struct, frozen=True, kw_only=True):
+    """The file into which small ones were merged.
+
+    :param place: number of the merge among those of the job.
+    :param file: the file, as ``packed_file`` of :mod:`airflow_kstreams.batch.protocol.file_list` gives it.
+    """
+
+    place: int
+    file: bytes
+
+
+class MadeRewrite(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upsert changes of one bucket of a table.
+
+    :param place: number of the bucket among those of the job.
+    :param removed: paths of the files that leave the table.
+    :param removed_bytes: number of their bytes.
+    :param added: the files that come into it, packed as in :class:`MadeMerge`.
+    """
+
+    place: int
+    removed: tuple[str, ...]
+    removed_bytes: int
+    added: tuple[bytes, ...]
+
+
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One outcome: a task's report, that of a copy of state, or an error that a retry cannot help."""
+    """One outcome: a task's report, that of a copy of state, a merged file, a rewritten bucket, or an error
+    that a retry cannot help.
+    """
 
     report: TaskReport | None = None
     copied: Ended | None = None
+    merged: MadeMerge | None = None
+    rewritten: MadeRewrite | None = None
     error: dict[str, Any] | None = None
 
 

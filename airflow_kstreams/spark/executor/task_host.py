@@ -26,7 +26,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import LeaseWatch, TaskThread
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
-from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import FrozenTarget, Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
 from airflow_kstreams.batch.task.runner import TaskRunner
@@ -36,7 +36,9 @@ from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.executor.copy_host import CopyHost
 from airflow_kstreams.spark.executor.machine_files import ClientSettings, scratch_folder
+from airflow_kstreams.spark.executor.merge_host import MergeHost
 from airflow_kstreams.spark.executor.report_rows import HostReport, in_arrow, reported
+from airflow_kstreams.spark.executor.rewrite_host import RewriteHost
 from airflow_kstreams.spark.executor.stuck_functions import FunctionWatch
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.errors import CallsStuckError, KStreamsError
@@ -45,6 +47,8 @@ from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.table_plan import TablePlan
+from airflow_kstreams.streams.tables.table_rows import RowsWriter, TableRows
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.outputs import with_outputs
 
@@ -60,12 +64,12 @@ _LOOK_SECONDS = 0.5
 
 
 def run_shipped(text: str) -> ArrowFunction:
-    """Return the function that hosts tasks, or copies state.
+    """Return the function that hosts tasks, copies state, merges files, or rewrites files.
 
-    :param text: a :class:`TaskHost` or a :class:`CopyHost` as JSON.
+    :param text: a :class:`TaskHost`, :class:`CopyHost`, :class:`MergeHost` or :class:`RewriteHost` as JSON.
     """
     show_log_lines()
-    return in_arrow(decode_json(text, TaskHost | CopyHost).run_partition)
+    return in_arrow(decode_json(text, TaskHost | CopyHost | MergeHost | RewriteHost).run_partition)
 
 
 class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
@@ -163,7 +167,20 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             settings=self.settings.of_task(number),
             scratch=scratch_folder(task_id.group),
             global_tables=OF_PROCESS,
+            open_rows=self._open_rows,
         )
+
+    def _open_rows(self, table: TablePlan, target: FrozenTarget, writer: RowsWriter) -> TableRows:
+        """Open what takes a task's rows for a table, by a catalogue of its own: tasks side by side share no
+        connection. Only tasks with tables need what it imports.
+        """
+        from airflow_kstreams.tables.connections import open_tables
+        from airflow_kstreams.tables.parquet.opening import rows_opener
+
+        open_rows = rows_opener(
+            open_tables(self.client.read_tables()), open_files=self.settings.table_open_files
+        )
+        return open_rows(table, target, writer)
 
     def _cluster(self, config: dict[str, str]) -> KafkaCluster:
         return KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))

@@ -1,0 +1,1 @@
+"""Holds the commands that make machines ready for Spark."""
