@@ -275,6 +275,23 @@ def test_expiry_deletes_files_that_were_taken_out_when_their_time_is_over(stand:
     assert stand.ids() == [2]
 
 
+def test_expiry_keeps_the_newest_versions_whole_however_short_their_time_is(stand: Stand) -> None:
+    port = stand.created()
+    _table(stand).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    files = [stand.write(port, looked(port), row(number)) for number in range(3)]
+    port.commit(looked(port), commit_of(1, *files))
+    port.commit(looked(port), commit_of(2, removed=[files[0].path]))
+    with_second = port.commit(looked(port), commit_of(3, removed=[files[1].path]))
+    port.expire(looked(port), 9)
+    assert looked(port).snapshot == with_second
+    port.expire(looked(port), 2)
+    assert port.files(looked(port)).sizes([file.path for file in files]).keys() == {
+        files[1].path,
+        files[2].path,
+    }
+    assert stand.ids() == [2]
+
+
 class Overtaken(DeltaTablePort):
     """A port behind whose last look another writer commits, before its own commit is sent."""
 

@@ -37,10 +37,14 @@ class Lake:
     kind: str
     folder: Path
 
-    def opened(self) -> OpenedTables:
+    @property
+    def settings(self) -> dict[str, str]:
         uri = f"sqlite:///{self.folder}/catalog.db"
         warehouse = f"file://{self.folder}/warehouse"
-        return open_tables({"iceberg.type": "sql", "iceberg.uri": uri, "iceberg.warehouse": warehouse})
+        return {"iceberg.type": "sql", "iceberg.uri": uri, "iceberg.warehouse": warehouse}
+
+    def opened(self) -> OpenedTables:
+        return open_tables(self.settings)
 
     @property
     def table(self) -> IcebergTable | DeltaTable:
@@ -121,7 +125,7 @@ def test_each_record_is_one_row_with_its_values_and_each_run_one_snapshot(lake: 
     assert [run for run in runs if run] == ["run-0", "run-2"]
 
 
-@pytest.mark.remedy("opening.rows_opener.open_rows")
+@pytest.mark.remedy("opening.opened_target")
 def test_task_refuses_another_table_of_the_name_until_the_first_is_back(lake: Lake) -> None:
     kafka = InMemoryKafka()
     kafka.create_topic("flights", partitions=2)

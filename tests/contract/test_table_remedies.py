@@ -195,7 +195,7 @@ def test_rows_land_when_another_text_stands_for_an_empty_one(delta: Stand) -> No
     assert delta.ids() == [1]
 
 
-@pytest.mark.remedy("delta.DeltaTablePort._removals")
+@pytest.mark.remedy("delta.DeltaTablePort._refuse_append_only")
 def test_rows_are_taken_out_when_the_table_allows_it(delta: Stand) -> None:
     port = delta.created()
     file = delta.write(port, looked(port), row(1))

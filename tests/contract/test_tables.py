@@ -49,18 +49,18 @@ def stores() -> Iterator[ObjectStores]:
 
 @pytest.fixture(params=STANDS)
 def stand(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stand]:
-    with _stand(request.param, tmp_path, request) as made:
+    with opened_stand(request.param, tmp_path, request) as made:
         yield made
 
 
 @pytest.fixture(params=EVERYWHERE)
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stand]:
-    with _stand(request.param, tmp_path, request) as made:
+    with opened_stand(request.param, tmp_path, request) as made:
         yield made
 
 
 @contextmanager
-def _stand(name: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Stand]:
+def opened_stand(name: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Stand]:
     sql = {"iceberg.type": "sql", "iceberg.uri": f"sqlite:///{folder}/catalog.db"}
     match name:
         case "memory":
@@ -407,6 +407,23 @@ def test_files_are_put_in_the_place_of_others_in_one_snapshot(anywhere: Stand) -
     assert anywhere.ids() == [3, 4]
 
 
+def test_files_that_a_snapshot_has_added_are_found_as_long_as_they_are_in_the_table(stand: Stand) -> None:
+    port = stand.created()
+    look = looked(port)
+    first, taken = stand.write(port, look, row(1)), stand.write(port, look, row(2), row(3))
+    made = [port.commit(look, commit_of(1, first, taken))]
+    look = looked(port)
+    second = stand.write(port, look, row(4, carrier="A B/C=D"), row(5, carrier="A B/C=D"))
+    made.append(port.commit(look, commit_of(2, second)))
+    made.append(port.commit(looked(port), commit_of(3, removed=[taken.path])))
+    look = looked(port)
+    assert [port.added(look, each) for each in made] == [{first.path: 1}, {second.path: 2}, {}]
+    assert port.partitions(look) == {file.path: file.partition for file in (first, second)}
+    port.commit(look, commit_of(4, removed=list(port.added(look, made[1]) or ())))
+    assert stand.ids() == [1]
+    assert port.added(looked(port), made[1]) == {}
+
+
 def test_removal_of_a_file_that_is_not_in_the_table_is_refused(stand: Stand) -> None:
     port = stand.created()
     look = looked(port)
@@ -460,3 +477,37 @@ def test_dropped_mark_is_gone_or_kept_for_ever(stand: Stand) -> None:
     assert looked(port).marks == kept
     port.drop_mark(looked(port), APP, SINK)
     assert looked(port).marks == kept
+
+
+def test_files_that_no_readable_snapshot_names_are_told_from_others(stand: Stand) -> None:
+    port = stand.created()
+    first, second, left = (stand.write(port, looked(port), row(number)) for number in (1, 2, 3))
+    port.commit(looked(port), commit_of(1, first))
+    port.commit(looked(port), commit_of(2, second, removed=[first.path]))
+    paths = [first.path, second.path, left.path]
+    assert port.named(looked(port), paths) == {first.path, second.path}
+    assert port.named(looked(port), [left.path]) == port.named(looked(port), []) == set()
+    stand.other.expire()
+    assert port.named(looked(port), [second.path, left.path]) == {second.path}
+
+
+def test_history_says_how_many_rows_each_snapshot_added_and_took_out(stand: Stand) -> None:
+    port = stand.created()
+    first = stand.write(port, looked(port), row(1), row(2))
+    port.commit(looked(port), commit_of(1, first))
+    port.commit(looked(port), commit_of(2))
+    port.commit(looked(port), commit_of(3, stand.write(port, looked(port), row(3)), removed=[first.path]))
+    stand.other.append(row(4))
+    # A remove action of Delta need not say the rows of its file.
+    removed = None if stand.format == "delta" else 2
+    found = [(each.added, each.removed) for each in port.snapshots(looked(port))[-4:]]
+    assert found == [(2, 0), (0, 0), (1, removed), (1, 0)]
+
+
+def test_rows_are_counted_by_the_values_of_a_column(stand: Stand) -> None:
+    port = stand.created()
+    for sequence, carrier in enumerate(("UA", "AA", None, "UA"), 1):
+        file = stand.write(port, looked(port), row(sequence, carrier=carrier))
+        port.commit(looked(port), commit_of(sequence, file))
+    expected = None if stand.format == "memory" else {"UA": 2, "AA": 1}
+    assert port.row_counts(looked(port), "carrier") == expected

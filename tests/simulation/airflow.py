@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.task.work import OpenRows
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 from tests.simulation.injector import FaultInjector
 from tests.simulation.spark import SimulatedExecutors
 from tests.simulation.world import Process
@@ -53,6 +55,7 @@ class Scheduler:
 
     :param separate_finish: whether an operator of its own finishes the run, or the driver does.
     :param calls: gives what makes the callers of a task's process.
+    :param open_rows: gives what opens the rows of tables.
     :ivar settings: of the application; they may change from run to run.
     """
 
@@ -64,12 +67,14 @@ class Scheduler:
         injector: FaultInjector,
         separate_finish: bool,
         calls: Callable[[Process], MakeCaller | None] = lambda process: None,
+        open_rows: Callable[[TablesPort], OpenRows] | None = None,
     ) -> None:
         self._topology = topology
         self.settings = settings
         self._injector = injector
         self._separate_finish = separate_finish
         self._calls = calls
+        self._open_rows = open_rows
         self._world = injector.world
 
     def dag_run(self, run: DagRun) -> None:
@@ -114,7 +119,7 @@ class Scheduler:
         raise RunFailedError(f"{role} of {run.run_id} was tried {MAX_TRIES} times; last: {error or 'died'}")
 
     def _capture(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
-        coordinator = Coordinator(self._injector.cluster(process), self.settings, clock=process.clock)
+        coordinator = self._coordinator(process)
         app = self.settings.application_id
         try:
             coordinator.begin(
@@ -151,13 +156,23 @@ class Scheduler:
                 injector=self._injector,
                 driver=process,
                 calls=self._calls,
+                open_rows=self._open_rows,
             ),
             clock=process.clock,
+            tables=self._injector.tables(process),
         ).run()
 
     def _finish(self, process: Process, run: DagRun, order: tuple[int, int]) -> None:
-        coordinator = Coordinator(self._injector.cluster(process), self.settings, clock=process.clock)
+        coordinator = self._coordinator(process)
         try:
             coordinator.finish(run.run_id)
         finally:
             coordinator.close()
+
+    def _coordinator(self, process: Process) -> Coordinator:
+        return Coordinator(
+            self._injector.cluster(process),
+            self.settings,
+            clock=process.clock,
+            tables=self._injector.tables(process),
+        )

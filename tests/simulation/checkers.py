@@ -19,7 +19,12 @@ from tests.simulation.call_checks import (
 )
 from tests.simulation.counts import counts_are_exact, counts_by_topic_are_exact
 from tests.simulation.expectations import Expectations, ViolationError
-from tests.simulation.history import LEDGER, Entry, FinishedRun, History
+from tests.simulation.history import LEDGER, Entry, History
+from tests.simulation.landing_checks import (
+    ledger_tells_what_landed,
+    runs_are_in_their_tables_once,
+    tables_hold_what_runs_read,
+)
 from tests.simulation.machines import FASTEST
 from tests.simulation.parked_checks import (
     each_record_is_somewhere,
@@ -130,7 +135,7 @@ def notifications_are_complete(history: History, expected: Expectations) -> None
                     raise ViolationError(f"run {run_id} moved the stop {entry.key} to {entry.value}")
                 _refuse_early_stop(entry, live, expected)
             continue
-        if entry.value != "1" or _empty(history, runs[run_id]):
+        if entry.value != "1" or history.is_empty(runs[run_id]):
             continue
         for tp in _between(expected):
             found = live.get(f"{tp.topic}_{tp.partition}")
@@ -175,7 +180,7 @@ def stops_cover_what_was_written(history: History, expected: Expectations) -> No
 
 def slices_are_final(history: History, expected: Expectations) -> None:
     """Nothing in a slice was still undecided when the run began."""
-    begun = _begun(history)
+    begun = history.begun
     for run in history.finished:
         for partition, (start, stop) in run.spans.items():
             for entry in history.logs.get(partition, ()):
@@ -189,7 +194,7 @@ def global_tables_are_frozen_at_begin(history: History, expected: Expectations) 
     """A run sees global tables from their topics' start, with all that could be read when a scheduler first
     started it, and with nothing that was still undecided when it began.
     """
-    begun = _begun(history)
+    begun = history.begun
     for run in history.finished:
         for topic, spans in run.global_spans.items():
             for number, (start, stop) in enumerate(spans):
@@ -200,15 +205,6 @@ def global_tables_are_frozen_at_begin(history: History, expected: Expectations) 
                     raise ViolationError(
                         f"run {run.run_id} saw {partition} [{start}, {stop}), undecided when it began: {late}"
                     )
-
-
-def _begun(history: History) -> dict[str, int]:
-    """Return the commit with which each run began."""
-    begun: dict[str, int] = {}
-    for entry in history.metadata:
-        if entry.key == APPLICATION_ID and entry.value == "0":
-            begun.setdefault(entry.headers["kstreams.run"], entry.commit)
-    return begun
 
 
 def intervals_cut_the_log(history: History, expected: Expectations) -> None:
@@ -283,6 +279,9 @@ CHECKERS: tuple[Checker, ...] = (
     each_record_takes_effect_once,
     calls_of_a_key_are_in_order,
     records_are_given_up_after_their_last_call,
+    runs_are_in_their_tables_once,
+    tables_hold_what_runs_read,
+    ledger_tells_what_landed,
 )
 
 
@@ -297,19 +296,3 @@ def check(history: History, expected: Expectations) -> None:
 
 def _by_commit(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (entry.commit, entry.offset))
-
-
-def _empty(history: History, run: FinishedRun) -> bool:
-    """Whether there was nothing to read, so that no task ran and none notified."""
-    before: dict[TopicPartition, int] = {}
-    for earlier in history.finished:
-        if earlier is run:
-            break
-        before = earlier.intermediate_stops
-    stops = run.intermediate_stops
-    ranges = {**run.spans, **{tp: (before.get(tp, 0), stop) for tp, stop in stops.items()}}
-    return not any(
-        start <= entry.offset < stop
-        for partition, (start, stop) in ranges.items()
-        for entry in history.logs.get(partition, ())
-    )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NoReturn
 
 from airflow_kstreams.streams import ports
-from airflow_kstreams.streams.errors import KafkaClientError, TransactionAbortedError
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    KStreamsError,
+    TableMovedError,
+    TableUnavailableError,
+    TransactionAbortedError,
+)
+from airflow_kstreams.streams.tables.table_port import TableFiles, TablePort
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka.writer import (
     InMemoryIdempotentWriter,
@@ -34,12 +42,22 @@ class Fault(enum.Enum):
     TIMED_OUT = "timed out"
     ABORTABLE = "abortable"
     REPEATED = "repeated"
+    # Of tables only.
+    LATE = "late"
+    REFUSED = "refused"
+    SENT_TWICE = "sent twice"
+    CHANGED = "changed"
 
 
 _ANYWHERE = {Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.DELAY, Fault.ZOMBIE, Fault.SECOND_OWNER}
 _REQUEST = _ANYWHERE | {Fault.ERROR, Fault.LOST_ANSWER, Fault.RESTART}
 #: Nothing behind these calls can fail: they are plain attributes of the client library's own memory.
-_LOCAL = frozenset({"reader.pause", "reader.resume", "admin.close", "writer.begin", "cluster.admin"})
+_LOCAL = frozenset(
+    {"reader.pause", "reader.resume", "admin.close", "writer.begin", "cluster.admin", "files.path"}
+)
+#: What asks a catalogue, or the storage of files.
+_OF_TABLES = _ANYWHERE | {Fault.ERROR, Fault.LOST_ANSWER}
+_CHANGES = {Fault.LATE, Fault.REFUSED, Fault.SENT_TWICE}
 _OF_TRANSACTION = {Fault.TIMED_OUT, Fault.FATAL}
 #: What only some calls can meet.
 _SPECIAL: dict[str, set[Fault]] = {
@@ -49,9 +67,14 @@ _SPECIAL: dict[str, set[Fault]] = {
     "writer.send_offsets": _OF_TRANSACTION | {Fault.ABORTABLE, Fault.REPEATED},
     "writer.commit": _OF_TRANSACTION | {Fault.ABORTABLE, Fault.REPEATED},
     "writer.abort": _OF_TRANSACTION | {Fault.REPEATED},
+    "table.look": {Fault.CHANGED},
+    "table.create": {Fault.CHANGED, Fault.LATE},
+    "table.widen": {Fault.CHANGED, *_CHANGES},
+    "table.commit": {Fault.CHANGED, *_CHANGES},
 }
-#: Only what is not simulated calls these: reset, growing topics, continuous mode, local files, doctor. A run
-#: in which one is called fails, so that this list stays true.
+#: Only what is not simulated calls these: reset, growing topics, continuous mode, local files, doctor,
+#: backfills (which drop their marks), and what keeps house in tables. A run in which one is called fails, so
+#: that this list stays true.
 UNCALLED = frozenset(
     {
         "admin.allowed",
@@ -62,7 +85,15 @@ UNCALLED = frozenset(
         "admin.group_ids",
         "admin.topic_names",
         "cluster.crossing",
+        "files.names",
+        "files.read",
         "reader.commit",
+        "table.added",
+        "table.drop_mark",
+        "table.expire",
+        "table.named",
+        "table.partitions",
+        "table.row_counts",
     }
 )
 
@@ -83,36 +114,50 @@ _OFTEN = {
     "reader.resume": 2,
     "writer.abort": 1,
     "reader.pause": 8,
+    "files.create": 8,
+    "files.delete": 1,
+    "files.path": 8,
+    "files.sizes": 8,
+    "table.commit": 3,
+    "table.create": 1,
+    "table.holds": 1,
+    "table.look": 8,
+    "table.snapshots": 1,
+    "table.widen": 1,
 }
+_KAFKA = {
+    "cluster": ports.ClusterPort,
+    "reader": ports.ReaderPort,
+    "writer": ports.WriterPort,
+    "admin": ports.AdminPort,
+}
+_TABLES = {"table": TablePort, "files": TableFiles}
+#: These ask nothing of anybody.
+_NO_CALLS = frozenset({"writer.suspect", "table.files"})
 
 
-def port_calls() -> tuple[str, ...]:
+def port_calls(kinds: Mapping[str, type] = _KAFKA | _TABLES) -> tuple[str, ...]:
     """Return every method of every port, from the ports themselves."""
-    names = [
-        f"{kind}.{name}"
-        for kind, port in (
-            ("cluster", ports.ClusterPort),
-            ("reader", ports.ReaderPort),
-            ("writer", ports.WriterPort),
-            ("admin", ports.AdminPort),
-        )
-        for name in vars(port)
-        if not name.startswith("_") and name != "suspect"
-    ]
-    return tuple(names)
+    names = [f"{kind}.{name}" for kind, port in kinds.items() for name in vars(port) if name[0] != "_"]
+    return tuple(name for name in names if name not in _NO_CALLS)
 
 
 def possible(call: str) -> set[Fault]:
     """Return the faults that may happen at a port call."""
     if call in UNCALLED:
         return set()
-    return (_ANYWHERE if call in _LOCAL else _REQUEST) | _SPECIAL.get(call, set())
+    request = _OF_TABLES if call.partition(".")[0] in _TABLES else _REQUEST
+    return (_ANYWHERE if call in _LOCAL else request) | _SPECIAL.get(call, set())
 
 
-#: Every cell of the matrix, in an order that does not depend on anything but the ports.
-CELLS: tuple[tuple[str, Fault], ...] = tuple(
-    (call, fault) for call in port_calls() for fault in Fault if fault in possible(call)
-)
+def _cells(kinds: Mapping[str, type]) -> tuple[tuple[str, Fault], ...]:
+    return tuple((call, fault) for call in port_calls(kinds) for fault in Fault if fault in possible(call))
+
+
+#: Every cell of the matrix of calls to Kafka, in an order that does not depend on anything but the ports.
+CELLS = _cells(_KAFKA)
+#: The cells of calls to tables: seeds that write to some plan these, one after the other.
+TABLE_CELLS = _cells(_TABLES)
 #: What neighbouring seeds plan, one after the other. Repetition does harm in few of its cases only; and a
 #: task pauses its partitions when it is at its stops, right before its last commit.
 CYCLE = (
@@ -130,6 +175,7 @@ class FaultyCall:
     :param random: of the fault's details.
     :param crash: kills the process.
     :param second_owner: starts another scheduler.
+    :param others: lets somebody else change a table.
     """
 
     name: str
@@ -141,6 +187,7 @@ class FaultyCall:
     random: Random
     crash: Callable[[], None]
     second_owner: Callable[[], None]
+    others: Callable[[], None] = lambda: None
 
     def wait(self, *seconds: float) -> None:
         """Let one of these times pass."""
@@ -153,6 +200,8 @@ class FaultyCall:
 
     def fail(self, *, fatal: bool = False) -> NoReturn:
         """Fail as a client does."""
+        if self.name.partition(".")[0] in _TABLES:
+            raise TableUnavailableError(f"{self.name}: injected: no answer")
         if self.name.startswith("writer."):
             self.spoil()
         raise KafkaClientError(
@@ -241,6 +290,40 @@ def _repeated(call: FaultyCall) -> object:
     return result
 
 
+def _late(call: FaultyCall) -> NoReturn:
+    """What was asked for happens later, when its caller has given it up."""
+
+    def arrive() -> None:
+        call.wait(0.1, 0.4, 2.0, 10.0, 40.0)
+        try:
+            call.effect()
+        except KStreamsError:
+            if call.name == "table.commit":
+                sometimes("a late commit found that its table had moved")
+        else:
+            if call.name == "table.commit":
+                sometimes("a late commit took effect")
+
+    call.world.start(f"late {call.name}", "network", arrive)
+    call.fail()
+
+
+def _refused(call: FaultyCall) -> NoReturn:
+    raise TableMovedError(f"{call.name}: injected: somebody else was first")
+
+
+def _sent_twice(call: FaultyCall) -> NoReturn:
+    """A request comes twice, and the second one's conflict is the answer."""
+    with suppress(TableMovedError):
+        call.effect()
+    raise TableMovedError(f"{call.name}: injected: the table has changed since the look")
+
+
+def _changed(call: FaultyCall) -> object:
+    call.others()
+    return call.effect()
+
+
 #: What each fault does instead of the call, whose result it returns.
 HAPPENS: Mapping[Fault, Callable[[FaultyCall], Any]] = {
     Fault.CRASH_BEFORE: _crash_before,
@@ -255,6 +338,10 @@ HAPPENS: Mapping[Fault, Callable[[FaultyCall], Any]] = {
     Fault.TIMED_OUT: _timed_out,
     Fault.ABORTABLE: _abortable,
     Fault.REPEATED: _repeated,
+    Fault.LATE: _late,
+    Fault.REFUSED: _refused,
+    Fault.SENT_TWICE: _sent_twice,
+    Fault.CHANGED: _changed,
 }
 
 
@@ -314,6 +401,27 @@ def plan_of(cell: tuple[str, Fault], random: Random) -> list[PlannedFault]:
         number = random.choice((1, 1, 2))
         plan.append(PlannedFault(call="writer.commit", fault=fault, number=number, after=plan[0]))
     plan += [_planned(random.choice(CELLS), random) for _ in range(random.choice((0, 0, 1, 1, 2)))]
+    return plan
+
+
+def plan_of_tables(cells: Sequence[tuple[str, Fault]], random: Random) -> list[PlannedFault]:
+    """Return the faults of a seed that writes to tables: one for each cell, and what must come before."""
+    plan = [_planned(cell, random) for cell in cells]
+    for call, _ in cells:
+        if call == "table.snapshots":
+            # Nobody looks for a snapshot unless it was made and nobody knew.
+            plan.insert(1, PlannedFault(call="table.commit", fault=Fault.LOST_ANSWER, number=1))
+        elif call == "files.delete":
+            # Files are deleted when their transaction surely failed.
+            fault, number = random.choice((Fault.ABORTABLE, Fault.ERROR)), random.randint(1, 3)
+            plan.append(PlannedFault(call="writer.send_offsets", fault=fault, number=number, role="task"))
+    plan += [_planned(random.choice(CELLS), random) for _ in range(random.choice((0, 0, 1)))]
+    taken: set[tuple[str, int]] = set()
+    for planned in plan:
+        # Of two faults at one call only the first would happen.
+        while (planned.call, planned.number) in taken:
+            planned.number += 1
+        taken.add((planned.call, planned.number))
     return plan
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ from tests.simulation.stages import APPLICATION_ID
 
 METADATA = f"{APPLICATION_ID}-metadata"
 LEDGER = f"{APPLICATION_ID}-runs"
+#: A row of a table: the values of its columns.
+Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class FinishedRun:
     :param measured: how many records the latencies of a task are of; those that are not known are missing.
     :param parked: node -> how many records it left parked.
     :param global_spans: what it saw of each partition of a topic that every task sees whole.
+    :param tables: what it tells of the last commit to each table.
     """
 
     run_id: str
@@ -75,6 +79,33 @@ class FinishedRun:
     measured: dict[str, int]
     parked: dict[str, int | None]
     global_spans: dict[str, list[tuple[int, int]]]
+    tables: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeSnapshot:
+    """A snapshot of the application's, as it was when it was made.
+
+    :param snapshot: its id.
+    :param summary: what it says of itself.
+    :param mark: the application's mark in the table then.
+    :param added: rows of the files that it added, which are so many.
+    :param rows: the application's rows in the table then.
+    :param commits: how many commits of Kafka were final.
+    :param by: name of the process that made it.
+    :param harmed: whether the table was one that no run may land in.
+    """
+
+    table: str
+    snapshot: str
+    summary: Mapping[str, str]
+    mark: int
+    added: Counter[Row]
+    rows: Counter[Row]
+    files: int
+    commits: int
+    by: str
+    harmed: bool
 
 
 @dataclass(slots=True)
@@ -85,6 +116,8 @@ class History:
     :ivar metadata: final records of the metadata topic, in the order of commits.
     :ivar deaths: when which processes died, epoch milliseconds of the broker, and their names.
     :ivar given: what oracles worked out, kept for the next checker.
+    :ivar snapshots: those that the application made, in their order.
+    :ivar table_rows: its rows in each table in the end.
     """
 
     commits: list[Commit] = field(default_factory=list)
@@ -94,6 +127,8 @@ class History:
     finished: list[FinishedRun] = field(default_factory=list)
     deaths: list[tuple[int, str]] = field(default_factory=list)
     given: dict[Any, Any] = field(default_factory=dict)
+    snapshots: list[MadeSnapshot] = field(default_factory=list)
+    table_rows: dict[str, Counter[Row]] = field(default_factory=dict)
 
     def digest(self) -> None:
         """Sort what was observed."""
@@ -149,6 +184,30 @@ class History:
             runs.append([entry for entry in log if start <= entry.offset < stop])
             position = stop
         return runs
+
+    @property
+    def begun(self) -> dict[str, int]:
+        """The commit with which each run began."""
+        begun: dict[str, int] = {}
+        for entry in self.metadata:
+            if entry.key == APPLICATION_ID and entry.value == "0":
+                begun.setdefault(entry.headers["kstreams.run"], entry.commit)
+        return begun
+
+    def is_empty(self, run: FinishedRun) -> bool:
+        """Whether there was nothing to read, so that no task ran and none notified."""
+        before: dict[TopicPartition, int] = {}
+        for earlier in self.finished:
+            if earlier is run:
+                break
+            before = earlier.intermediate_stops
+        stops = run.intermediate_stops
+        ranges = {**run.spans, **{tp: (before.get(tp, 0), stop) for tp, stop in stops.items()}}
+        return not any(
+            start <= entry.offset < stop
+            for partition, (start, stop) in ranges.items()
+            for entry in self.logs.get(partition, ())
+        )
 
     def committed_ms(self, partition: TopicPartition, offset: int) -> int:
         """Return when a commit covered a record for the first time, epoch milliseconds of the broker."""
@@ -208,6 +267,7 @@ def _finished(entry: dict[str, Any], details: dict[str, Any], commit: int) -> Fi
         measured,
         entry.get("parked", {}),
         {table["topic"]: [(start, stop) for start, stop in table["spans"]] for table in tables},
+        entry.get("tables", details.get("tables", {})),
     )
 
 
@@ -218,4 +278,5 @@ def _by_topic(told: dict[str, Any] | None) -> TopicCounts | None:
     for _, rule, records in told.get("left_out", ()):
         left_out[rule] += records
     read, written = Counter(told.get("read", {})), Counter(told.get("written", {}))
+    written.update({name: rows for name, rows in told.get("sent", {}).items() if name.startswith("table:")})
     return TopicCounts(dict(+read), dict(+written), dict(+left_out))

@@ -9,7 +9,9 @@ from random import Random
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicDescription, TopicPartition
+from airflow_kstreams.streams.tables.table_port import TablesPort
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from airflow_kstreams.testing.faults import FaultyTables
 from tests.simulation.faults import HAPPENS, UNCALLED, Fault, FaultyCall, PlannedFault
 from tests.simulation.machines import Machine
 from tests.simulation.sometimes import sometimes
@@ -21,7 +23,9 @@ T = TypeVar("T")
 _TIMESTAMP = 5
 
 #: No other process can notice these calls, so there is no need to let one go on.
-_UNNOTICED = frozenset({"writer.produce", "writer.begin", "reader.pause", "reader.resume", "cluster.admin"})
+_UNNOTICED = frozenset(
+    {"writer.produce", "writer.begin", "reader.pause", "reader.resume", "cluster.admin", "files.path"}
+)
 
 
 class FaultInjector:
@@ -33,6 +37,8 @@ class FaultInjector:
     :param trace: takes one line per port call; None for no trace.
     :param machines: on which processes run.
     :param uncalled: calls that no process makes.
+    :param tables: where tables are; None if there are none.
+    :param others: lets somebody else change a table.
     :ivar slots: how many tasks of one driver may run at the same time; 0 for any number.
     """
 
@@ -47,6 +53,8 @@ class FaultInjector:
         trace: Callable[[str], None] | None = None,
         machines: Sequence[Machine] = (Machine(),),
         uncalled: Set[str] = UNCALLED,
+        tables: TablesPort | None = None,
+        others: Callable[[], None] = lambda: None,
     ) -> None:
         self.world = world
         self.kafka = kafka
@@ -56,6 +64,8 @@ class FaultInjector:
         self.trace = trace
         self.slots = 0
         self.uncalled = uncalled
+        self.others = others
+        self._tables = tables
         self.machines = tuple(machines)
         self.fired: Counter[tuple[str, Fault]] = Counter()
         self.calls: Counter[str] = Counter()
@@ -64,6 +74,12 @@ class FaultInjector:
     def cluster(self, process: Process) -> FaultyCluster:
         """Return a process's view of the cluster."""
         return FaultyCluster(self.kafka, _ProcessInterceptor(self, process))
+
+    def tables(self, process: Process) -> TablesPort | None:
+        """Return a process's view of the tables; None if there are none."""
+        return (
+            None if self._tables is None else FaultyTables(self._tables, _ProcessInterceptor(self, process))
+        )
 
     def at(self, process: Process, name: str, client: object, effect: Callable[[], T]) -> T:
         """Do something that is like a port call of a process: faults may happen there."""
@@ -154,6 +170,7 @@ class _ProcessInterceptor:
             random=injector.random,
             crash=partial(injector.crash, self._process),
             second_owner=injector.second_owner,
+            others=injector.others,
         )
         result: T = HAPPENS[fault](call)
         return result

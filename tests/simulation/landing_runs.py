@@ -15,17 +15,18 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
+from airflow_kstreams.batch.task.work import OpenRows, SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import KafkaClientError, RunBusyError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.tables.specs import IcebergTable
+from airflow_kstreams.streams.tables.table_port import TablesPort
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyTables, Interceptor
 from airflow_kstreams.testing.in_memory_tables import InMemoryTables
 from tests.simulation.crash_points import Died, one_after_the_other
-from tests.support.tables.packed_rows import packing, unpacked
+from tests.support.tables.packed_rows import packed_merges, packing, unpacked
 from tests.support.tables.sending import send_to_table
 
 APPLICATION_ID = "landing"
@@ -80,6 +81,14 @@ class LandingRuns:
         self.on_way = ""
         self._numbers = itertools.count(1)
 
+    def topology(self) -> Topology:
+        """Return the topology."""
+        return topology()
+
+    def open_rows(self, tables: TablesPort) -> OpenRows:
+        """Return what opens the rows of a task."""
+        return packing(tables)
+
     def run(self) -> None:
         """Play the runs, each process again if it died. The second one is finished by its driver."""
         with one_after_the_other():
@@ -104,20 +113,20 @@ class LandingRuns:
     def capture(self, run_id: str, try_number: int) -> None:
         """Begin a run, as the capture operator does."""
         coordinator = self.coordinator(f"capture {run_id}")
-        coordinator.begin(run_id, topology().plan(APPLICATION_ID), hold_lease=False)
+        coordinator.begin(run_id, self.topology().plan(APPLICATION_ID), hold_lease=False)
         coordinator.close()
 
     def drive(self, run_id: str, try_number: int) -> None:
         """Process a run, as a driver does."""
         coordinator = self.coordinator(f"driver {run_id}")
-        plan = topology().plan(APPLICATION_ID)
+        plan = self.topology().plan(APPLICATION_ID)
         begun = coordinator.begin(run_id, plan, order=(0, try_number), hold_lease=True)
         if begun.slice is not None:
             for sub in begun.slice.plan.topology.subtopologies:
                 for _ in range(_LAUNCHES):
                     if shares := coordinator.unfinished(begun.slice, sub.id):
                         coordinator.lease.renew()
-                        self._launch(begun.slice, shares)
+                        self.launch(begun.slice, shares)
             if run_id == RUNS[1]:
                 coordinator.finish(run_id)
         coordinator.close()
@@ -132,16 +141,19 @@ class LandingRuns:
     def coordinator(self, name: str) -> Coordinator:
         """Return the coordinator of a new process."""
         process = self._process(name)
+        tables = FaultyTables(self.tables, process)
         return Coordinator(
             FaultyCluster(self.kafka, process),
             self.settings,
             clock=self.kafka.clock,
-            tables=FaultyTables(self.tables, process),
+            tables=tables,
+            make_merges=packed_merges(tables),
         )
 
-    def wrong(self, *, expired: bool = False) -> str:
+    def wrong(self, *, expired: bool = False, dropped: str = "") -> str:
         """Return what is wrong with what is in the tables; empty if nothing is.
 
+        :param dropped: a run that may have begun anew after it was dropped.
         :param expired: whether snapshots may have been forgotten, the oldest first.
         """
         for name in TABLES:
@@ -151,24 +163,31 @@ class LandingRuns:
             snapshots = self.tables.state(name).line()
             said = [each.snapshot.summary.get("kstreams.run-id") for each in snapshots]
             runs = [run for run in said if run is not None][::-1]
+            while runs.count(dropped) > 1:
+                runs.remove(dropped)
             if runs != [*RUNS][-len(runs) if expired and runs else 0 :]:
                 return f"{name} has snapshots of {runs}"
         return ""
 
-    def _launch(self, slice_: Slice, shares: Sequence[TaskShare]) -> None:
+    def files(self, name: str) -> list[str]:
+        """Return the names of the files that are in a table, without what makes them different."""
+        return sorted(path.rpartition("/")[2].partition("-")[0] for path in self.tables.state(name).files)
+
+    def launch(self, slice_: Slice, shares: Sequence[TaskShare]) -> None:
+        """Run tasks; one that dies is left as it is."""
         for share in shares:
             task_id = TaskId(subtopology=share.subtopology, group=share.group)
             process = self._process(f"task {task_id}, {slice_.run_id}")
             runner = TaskRunner(
                 TaskSetup(
-                    topology=topology(),
+                    topology=self.topology(),
                     assignment=TaskAssignment(
                         task_id=task_id, run_id=slice_.run_id, generation=slice_.generation
                     ),
                     cluster=FaultyCluster(self.kafka, process),
                     settings=self.settings,
                     clock=self.kafka.clock,
-                    open_rows=packing(FaultyTables(self.tables, process)),
+                    open_rows=self.open_rows(FaultyTables(self.tables, process)),
                 ),
                 SliceWork(without_partitions(slice_), share),
             )

@@ -10,6 +10,7 @@ from unittest import mock
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
+from airflow_kstreams.batch.run.tables import landing
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.task_state import TaskState
@@ -45,6 +46,7 @@ def watching(world: World) -> Iterator[None]:
             mock.patch.object(Retries, "next_parked", _called_again(Retries.next_parked)),
             mock.patch.object(Repeating, "give_up", _given_up(Repeating.give_up)),
             mock.patch.object(LeaseObservation, "watch", _judged(LeaseObservation.watch, world)),
+            mock.patch.object(landing, "snapshot_of", _found(landing.snapshot_of)),
         ):
             stack.enter_context(patch)
         yield
@@ -111,6 +113,15 @@ def _lost(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
         return inner(self, *arguments)
 
     return lost
+
+
+def _found(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def found(*arguments: Any) -> Any:
+        snapshot = inner(*arguments)
+        sometimes("a run was found in its table by its mark")
+        return snapshot
+
+    return found
 
 
 def _judged(inner: Callable[..., Any], world: World) -> Callable[..., Any]:

@@ -26,6 +26,7 @@ class Protection:
     :param first: the seed to begin with: where seeds that miss it are rare or wait long, one that did soon.
     :param seeds: among so many some seed must miss it.
     :param concerns: whether it stands behind anything in a seed; the others need not be run.
+    :param lands: whether it guards tables of a lakehouse, which seeds write to in a scenario of their own.
     :param scene: the test that misses it where seeds do not: another protection covers what they draw.
     """
 
@@ -35,6 +36,7 @@ class Protection:
     first: int = 0
     seeds: int = 1_000
     concerns: Callable[[Scenario], bool] = lambda scenario: True
+    lands: bool = False
     scene: str = ""
 
     @contextmanager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,10 +29,13 @@ from tests.simulation.airflow import DagRun, RunFailedError, Scheduler
 from tests.simulation.applications import APPLICATIONS
 from tests.simulation.checkers import check
 from tests.simulation.drawn_calls import DrawnCalls, callers, drawn_calls
+from tests.simulation.drawn_landings import BEFORE, DURING, DrawnLanding, drawn_landing
 from tests.simulation.expectations import Expectations, RunInterval, ViolationError
 from tests.simulation.faults import CYCLE, Fault, PlannedFault, death_of_a_driver, death_of_a_task, plan_of
 from tests.simulation.history import METADATA, History
 from tests.simulation.injector import FaultInjector
+from tests.simulation.lake import Lake
+from tests.simulation.landing_applications import LANDINGS
 from tests.simulation.life import live
 from tests.simulation.machines import Machine, drawn_machines
 from tests.simulation.parked_checks import parked_in
@@ -44,12 +48,19 @@ from tests.simulation.steps import CallingSteps, Steps
 from tests.simulation.table_applications import drawn_tables
 from tests.simulation.threads import running_in
 from tests.simulation.world import Process, ProcessDied, StuckError, World
+from tests.support.tables.packed_rows import packing
 from tests.support.topology.crashing_files import let_go_of_locks
 
 Trace = Callable[[str], None]
 _HOUR_MS = 3_600_000
+#: One of so many of a campaign's seeds also writes to tables of a lakehouse, in runs of its own.
+_LANDING_EVERY = 8
 #: Runs that must be enough for all that may be parked; all but the first ones have this budget.
 _DRAINS, _FIRST_DRAINS, _DRAIN_MS = 12, 2, 50_000
+#: After which zombies have woken up, and late requests arrived.
+_LAST_SECONDS = 60.0
+#: How often a run is cleared at most: a table is harmed once.
+_CLEARED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +78,7 @@ class Scenario:
     :param twin: whether a second scheduler of equal order runs each run at the same time.
     :param forgets: what Kafka loses between two runs: committed offsets, the metadata topic.
     :param calls: how steps of the application call a service; None if none does.
+    :param landing: what happens to the tables that it writes to; None if it writes to none.
     """
 
     seed: int
@@ -83,6 +95,7 @@ class Scenario:
     forgets: frozenset[str]
     plan: tuple[PlannedFault, ...]
     calls: DrawnCalls | None
+    landing: DrawnLanding | None = None
 
     @property
     def exactly_once(self) -> bool:
@@ -100,6 +113,7 @@ class Scenario:
             f"{self.settings}, {'RocksDB, ' if self.rocksdb else ''}{'two schedulers, ' if self.twin else ''}"
             f"forgotten between runs: {sorted(self.forgets) or 'nothing'}, "
             f"{f'{self.calls}, ' if self.calls else ''}"
+            f"{f'{self.landing}, ' if self.landing else ''}"
             f"faults: {'; '.join(map(str, self.plan))}"
         )
 
@@ -113,15 +127,26 @@ class Outcome:
     :ivar calls: port calls made.
     :ivar fingerprint: of everything that became final.
     :ivar reached: rare states it came to.
+    :ivar story: of a violation: the scenario, what happened, and how to see it again.
     """
 
     seed: int
     violation: str = ""
+    story: str = ""
     fired: Counter[tuple[str, Fault]] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     fingerprint: str = ""
     reached: set[str] = field(default_factory=set)
     world_seconds: float = 0.0
+
+    def add(self, other: Outcome) -> None:
+        """Take the outcome of another scenario of the seed."""
+        self.violation, self.story = self.violation or other.violation, self.story or other.story
+        self.fired += other.fired
+        self.calls += other.calls
+        self.fingerprint += other.fingerprint
+        self.reached |= other.reached
+        self.world_seconds += other.world_seconds
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -191,6 +216,46 @@ def scenario_of(seed: int) -> Scenario:
     )
 
 
+def landing_of(seed: int) -> Scenario:
+    """Return the scenario in which a seed writes to tables of a lakehouse. It has nothing in common with the
+    seed's other one.
+    """
+    random = Random(f"{seed} landing scenario")
+    application = random.choice(LANDINGS)
+    landing, plan = drawn_landing(seed)
+    settings: dict[str, Any] = {
+        "autostop.at": "eol",
+        "processing.guarantee": "exactly_once",
+        "commit.interval.ms": random.choice((1, 20, 5_000)),
+        "commit.every.records": random.choice((0, 1, 2, 3)),
+        "buffered.records.per.partition": random.choice((1, 2, 1_000)),
+        "transaction.timeout.ms": 10_000,
+        "lease.ms": 10_000,
+        "settle.ms": 200,
+        "run.stall.timeout.ms": 60_000,
+    }
+    twin = random.random() < 0.12
+    if twin and random.random() < 0.6:
+        plan.append(death_of_a_driver(random))
+    return Scenario(
+        seed=seed,
+        application=application,
+        partitions=_partitions(application, None, random),
+        settings=settings,
+        runs=random.choice((1, 2, 2, 2, 3)),
+        writes_on=random.random() < 0.3,
+        cleans=random.random() < 0.2,
+        separate_finish=random.random() < 0.5,
+        rocksdb=False,
+        dies_at_file_step=0,
+        twin=twin,
+        plan=tuple(plan),
+        calls=None,
+        forgets=frozenset(random.choice(((), (), (), ("offsets",), ("metadata",), ("offsets", "metadata")))),
+        landing=landing,
+    )
+
+
 def _application_of(
     seed: int, cell: tuple[str, Fault], application: Application
 ) -> tuple[Application, DrawnCalls | None]:
@@ -235,6 +300,28 @@ def simulate(seed: int, *, trace: Trace | None = None) -> Outcome:
         if not outcome.violation:
             outcome.violation = live(seed, trace=trace)
     outcome.reached = reached
+    return _with_story(outcome, scenario, "")
+
+
+def simulate_landing(seed: int, *, trace: Trace | None = None) -> Outcome:
+    """Run the scenario in which a seed writes to tables of a lakehouse, and judge what came of it."""
+    logging.disable(logging.CRITICAL if trace is None else logging.NOTSET)
+    scenario = landing_of(seed)
+    with noting() as reached:
+        outcome = _simulated(scenario, "", trace)
+    outcome.reached = reached
+    return _with_story(outcome, scenario, "--tables ")
+
+
+def lands(seed: int) -> bool:
+    """Whether a campaign lets a seed write to tables of a lakehouse, too."""
+    return seed % _LANDING_EVERY == 3
+
+
+def _with_story(outcome: Outcome, scenario: Scenario, options: str) -> Outcome:
+    if outcome.violation:
+        again = f"again: dev/simulate {options}--seed {scenario.seed} --trace"
+        outcome.story = f"{scenario}\n{outcome.violation}\n{again}"
     return outcome
 
 
@@ -258,6 +345,7 @@ def _simulated(scenario: Scenario, disk: str, trace: Trace | None) -> Outcome:
             if main.ending is not None and main.ending.error is not None:
                 raise main.ending.error
         history.deaths = world.deaths
+        history.table_rows = {} if run.lake is None else run.lake.rows()
         history.digest()
         check(history, run.expectations())
         run.check_what_was_seen()
@@ -297,6 +385,16 @@ class _Run:
         self._random = Random(f"{scenario.seed} airflow")
         for topic, count in scenario.partitions.items():
             kafka.create_topic(topic, partitions=count)
+        topology = None if scenario.calls else _topology(scenario.application, _storage(scenario))
+        self.lake: Lake | None = None
+        if scenario.landing is not None and topology is not None:
+            self.lake = Lake(
+                world,
+                history,
+                topology.plan(APPLICATION_ID).tables,
+                scenario.landing,
+                Random(f"{scenario.seed} lake"),
+            )
         self.injector = FaultInjector(
             world,
             kafka,
@@ -305,6 +403,8 @@ class _Run:
             second_owner=self._start_second,
             trace=trace,
             machines=machines,
+            tables=None if self.lake is None else self.lake.tables,
+            others=lambda: None if self.lake is None else self.lake.change(),
         )
         storage = _storage(scenario)
         self._steps = Steps(storage)
@@ -315,13 +415,12 @@ class _Run:
         self._file_steps = 0
         world.file_step = self._file_step
         self._scheduler = Scheduler(
-            scenario.application.build(self._steps)
-            if scenario.calls
-            else _topology(scenario.application, _storage(scenario)),
+            topology or scenario.application.build(self._steps),
             settings=ApplicationSettings.parse(APPLICATION_ID, scenario.settings),
             injector=self.injector,
             separate_finish=scenario.separate_finish,
             calls=callers(scenario.seed, self.injector, scenario.application),
+            open_rows=partial(packing, numbers=itertools.count(1)),
         )
         self._producers = Producers(
             world,
@@ -343,6 +442,8 @@ class _Run:
         self._world.start("watcher", "watcher", self._watch)
         if self._scenario.cleans:
             self._world.start("cleaner", "cleaner", self._clean_logs)
+        if self.lake is not None and self._scenario.landing and self._scenario.landing.busy:
+            self._world.start("others", "others", self.lake.keep_changing)
         for number in range(self._scenario.runs):
             if number:
                 self._forget()
@@ -355,14 +456,43 @@ class _Run:
             if self._scenario.twin:
                 sometimes("a second scheduler of equal order began the same run")
                 self._start(self._run_id, 0, TWIN)
-            self._dag_run(self._run_id, 0)
+            if self.lake is None:
+                self._dag_run(self._run_id, 0)
+            else:
+                self._run_beside_harm(self.lake, self._run_id)
         self._wait_for_others()
         self._drain()
+        if self.lake is not None:
+            self._world.sleep(_LAST_SECONDS)
+
+    def _run_beside_harm(self, lake: Lake, run_id: str) -> None:
+        """Run a DAG run, maybe while a table is harmed: then somebody mends the table and clears the run."""
+        during = self._scenario.landing is not None and self._scenario.landing.during
+        if during:
+            self._world.start("harm", "others", self._harm_later)
+        elif all(other.ending is not None for other in self._others):
+            lake.harm(BEFORE)
+        for clear_number in range(_CLEARED):
+            try:
+                self._dag_run(run_id, clear_number)
+            except RunFailedError:
+                if not lake.is_harmed:
+                    raise
+                sometimes("a harmed table was refused, and mended")
+                lake.mend()
+            else:
+                break
+        lake.mend()
+
+    def _harm_later(self) -> None:
+        if self.lake is not None:
+            self._world.sleep(self._random.choice((0.1, 0.5, 2.0)))
+            self.lake.harm(DURING)
 
     def _wait_for_others(self) -> None:
         for other in self._others:
             ending = other.wait()
-            if ending.error is not None:
+            if ending.error is not None and not (self.lake is not None and self.lake.was_harmed):
                 raise ending.error
 
     def _drain(self) -> None:

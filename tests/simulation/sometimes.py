@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+#: Of tables of a lakehouse.
+LANDING_STATES: tuple[str, ...] = (
+    "a run that had no rows made an empty snapshot",
+    "a run was found in its table by its mark",
+    "two processes brought a run into its tables",
+    "a late commit took effect",
+    "a late commit found that its table had moved",
+    "others compacted files of a run",
+    "a harmed table was refused, and mended",
+)
 STATES: tuple[str, ...] = (
+    *LANDING_STATES,
     # windows
     "a window closed in a later run than its first record",
     "a window closed after a crash since its first record",

@@ -13,12 +13,13 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
 from airflow_kstreams.batch.task.runner import TaskRunner
-from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
+from airflow_kstreams.batch.task.work import OpenRows, SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError, ReportedError, RunError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.tables.table_port import TablesPort
 from tests.simulation.injector import FaultInjector
 from tests.simulation.threads import Executor
 from tests.simulation.world import Process, Thread
@@ -31,6 +32,7 @@ class SimulatedExecutors:
     """The executors of one driver, in place of a Spark session.
 
     :param calls: gives what makes the callers of a process.
+    :param open_rows: gives what opens the rows of tables.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class SimulatedExecutors:
         injector: FaultInjector,
         driver: Process,
         calls: Callable[[Process], MakeCaller | None] = lambda process: None,
+        open_rows: Callable[[TablesPort], OpenRows] | None = None,
     ) -> None:
         self._topology = topology
         self._settings = settings
         self._injector = injector
         self._driver = driver
         self._calls = calls
+        self._open_rows = open_rows
         self._busy = 0
         self._waiting: list[Thread] = []
 
@@ -114,6 +118,7 @@ class SimulatedExecutors:
                     settings=self._on(process),
                     clock=process.clock,
                     make_caller=self._calls(process),
+                    open_rows=self._rows(process),
                 ),
                 SliceWork(slice_, share),
             )
@@ -132,6 +137,11 @@ class SimulatedExecutors:
                     break
         assert failure is not None
         raise failure
+
+    def _rows(self, process: Process) -> OpenRows | None:
+        """Return what opens the rows of tables in a process."""
+        tables = self._injector.tables(process)
+        return None if tables is None or self._open_rows is None else self._open_rows(tables)
 
     def _on(self, process: Process) -> ApplicationSettings:
         """Return the settings with the disk of a process's machine."""

@@ -22,6 +22,7 @@ from tests.simulation.stages import (
     Stage,
     TableJoin,
     Tables,
+    TableSink,
     VersionsJoin,
     Windows,
 )
@@ -67,6 +68,8 @@ def given_by(stage: Stage, group: int, history: History, expected: Expectations)
 
 
 def _given(stage: Stage, group: int, history: History, expected: Expectations) -> Given:
+    if isinstance(stage, TableSink):
+        return given_by(stage.of, group, history, expected)
     if isinstance(stage, Copy):
         return _copied(stage, group, history, expected)
     if isinstance(stage, FoldsAtOnce):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from airflow_kstreams.streams import StoreSpec, Topology, VersionedStoreSpec
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde import serdes
+from tests.simulation.given import Result
 from tests.simulation.steps import Steps, nothing_fails
 
 APPLICATION_ID = "sim"
 CHANGELOG = f"{APPLICATION_ID}-s-changelog"
 REPARTITION = f"{APPLICATION_ID}-s-repartition"
 DEAD_LETTERS = f"{APPLICATION_ID}-dead-letter"
+#: In which tasks list the files that they have written for tables.
+TABLE_FILES = f"{APPLICATION_ID}-table-files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +236,30 @@ class Tables:
     repeatable: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSink:
+    """A stage whose results are rows of a table of a lakehouse.
+
+    :param of: makes the results.
+    :param table: name of the table.
+    :param row: a result -> the row that it is.
+    """
+
+    of: Copy | Fold
+    table: str
+    row: Callable[[Result], tuple[Any, ...]]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return self.of.sources
+
+    @property
+    def sink(self) -> str:
+        """The name under which rows are counted."""
+        return f"table:{self.table}"
+
+
 #: How long changelogs of stores in RocksDB keep tombstones: so short that some local files are too old.
 DELETE_RETENTION_MS = 40_000
 
@@ -266,7 +293,7 @@ def _configs(storage: Storage) -> dict[str, str]:
 
 #: Those whose results the times of records decide, or what earlier runs left.
 _Timed = Windows | SlidingWindows | Sessions | Join | TableJoin | VersionsJoin | GlobalJoin | Tables
-Stage = Copy | Fold | FoldsAtOnce | _Timed
+Stage = Copy | Fold | FoldsAtOnce | TableSink | _Timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +340,11 @@ class Application:
     def is_repeatable(self) -> bool:
         """Whether at_least_once promises anything of its results that can be looked at."""
         return all(stage.repeatable for stage in self.stages if isinstance(stage, Tables))
+
+    @property
+    def lands(self) -> bool:
+        """Whether it writes to tables of a lakehouse."""
+        return any(isinstance(stage, TableSink) for stage in self.stages)
 
     @property
     def dead_letters(self) -> bool:

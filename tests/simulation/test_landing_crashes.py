@@ -18,6 +18,8 @@ from tests.simulation.crash_points import STEPS, Calls, Died, deaths
 from tests.simulation.landing_runs import RUNS, TABLES, LandingRuns
 from tests.support.kafka.interception import LosesAnswers, Meanwhile
 
+pytestmark = pytest.mark.promise("rows-land-once")
+
 T = TypeVar("T")
 #: At one in how many calls of tables something happens.
 EVERY = (4, pytest.param(1, marks=pytest.mark.prove))
@@ -50,6 +52,14 @@ def played(calls: Calls) -> LandingRuns:
     calls.on_death = runs.arrive_late
     runs.run()
     return runs
+
+
+def test_small_files_of_each_run_are_merged_and_what_they_replace_is_deleted() -> None:
+    runs = played(Calls())
+    assert not runs.wrong()
+    # In the second run one record arrives, and a task writes one file of it.
+    assert runs.files(TABLES[0]) == ["0_1", "merged", "merged"]
+    assert set(runs.tables.stored) == {path for name in TABLES for path in runs.tables.state(name).files}
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.protections import PROTECTIONS
-from tests.simulation.scenario import scenario_of, simulate
+from tests.simulation.scenario import landing_of, scenario_of, simulate, simulate_landing
 
 
 @pytest.mark.timeout(600)
@@ -15,13 +15,14 @@ from tests.simulation.scenario import scenario_of, simulate
 def test_missing_protection_is_noticed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     protection = PROTECTIONS[name]
     tried = range(protection.first, protection.first + protection.seeds)
-    seeds = (seed for seed in tried if protection.concerns(scenario_of(seed)))
+    draw, simulated = (landing_of, simulate_landing) if protection.lands else (scenario_of, simulate)
+    seeds = (seed for seed in tried if protection.concerns(draw(seed)))
     with protection.missing():
-        outcome = next((found for seed in seeds if (found := simulate(seed)).violation), None)
+        outcome = next((found for seed in seeds if (found := simulated(seed)).violation), None)
     assert outcome is not None, f"{protection.seeds} seeds without {name!r}, and nobody noticed"
     with capsys.disabled():
         print(f"\nwithout {name!r}: seed {outcome.seed}: {outcome.violation.splitlines()[0][:150]}", end="")
-    assert not simulate(outcome.seed).violation, "with the protection the same seed is fine"
+    assert not simulated(outcome.seed).violation, "with the protection the same seed is fine"
 
 
 def test_protections_are_thirty_or_more() -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from airflow_kstreams.spark.driver.progress import RunProgress
 from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 from airflow_kstreams.streams.state.files.local_state import LocalState
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
@@ -170,6 +171,11 @@ def _local_state(root: Path, owner: StateOwner, stores: Mapping[str, PersistentS
     return LocalState(root, owner, stores, ProcessFiles(step))
 
 
+def _untold(progress: RunProgress) -> AbstractContextManager[None]:
+    """Tell of no progress: that goes by the machine's own time, in a thread that is none of the world's."""
+    return nullcontext()
+
+
 _THREADING = SimpleNamespace(RLock=Lock, Event=Event, Thread=BackgroundThread)
 #: The memory of the machine's own process is no part of the world.
 _RESOURCE = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=0))
@@ -187,6 +193,7 @@ _REPLACED: dict[str, Any] = {
     "airflow_kstreams.spark.driver.driver.threading": _THREADING,
     "airflow_kstreams.spark.driver.driver.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.driver.driver.wait": wait,
+    "airflow_kstreams.spark.driver.progress.RunProgress.telling": _untold,
 }
 _PATCHES: list[Any] = []
 

@@ -37,11 +37,11 @@ _EXTRAS_OF = {
 }
 
 
-def test_all_is_every_other_extra_but_the_older_spark_and_tables() -> None:
+def test_all_is_every_other_extra_but_the_older_spark() -> None:
     assert {"airflow", "kafka-ui", "otel", "rocksdb", "schema-registry", "spark"} <= set(_EXTRAS)
     (everything,) = map(Requirement, _EXTRAS["all"])
     assert everything.name == PACKAGE
-    assert everything.extras == set(_EXTRAS) - {"all", "spark35", "delta", "iceberg"}
+    assert everything.extras == set(_EXTRAS) - {"all", "spark35"}
 
 
 def test_pysparks_two_distributions_cannot_differ_when_both_are_installed() -> None:

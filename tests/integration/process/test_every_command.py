@@ -91,6 +91,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flight_delays.py").write_text(FILE)
+    (tmp_path / "tables.json").write_text('{"iceberg.type": "sql", "iceberg.uri": "sqlite:///tables.db"}')
     (tmp_path / "records.jsonl").write_text('{"order": "a", "at": 1700000000000}\n')
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setattr(shared_options, "CONNECT_MS", 200)

@@ -7,6 +7,7 @@ What an application does beyond runs stands on this one: ``reset_scene`` and ``c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,6 +17,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.tables.merge_plan import MakeMerges
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import OpenRows, SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.kafka.cluster import KafkaCluster
@@ -43,6 +45,7 @@ class Application:
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     :param tables: opens the tables that it writes to.
     :param open_rows: opens what takes a task's rows for a table.
+    :param make_merges: merges small files of a run before it lands.
     """
 
     application_id: str
@@ -57,6 +60,7 @@ class Application:
     make_caller: MakeCaller | None = None
     tables: TablesPort | None = None
     open_rows: OpenRows | None = None
+    make_merges: MakeMerges | None = None
 
     @property
     def checked(self) -> ApplicationSettings:
@@ -78,7 +82,9 @@ class Application:
 
     def coordinator(self) -> Coordinator:
         """Make a coordinator, as capture, a driver and finish do."""
-        return Coordinator(self.cluster, self.checked, clock=self.clock, tables=self.tables)
+        return Coordinator(
+            self.cluster, self.checked, clock=self.clock, tables=self.tables, make_merges=self.make_merges
+        )
 
     def begin(
         self,
@@ -143,6 +149,14 @@ class Application:
             if subtopologies is None or task_id.subtopology in subtopologies
         ]
 
+    def seal(self, slice_: Slice, order: tuple[int, int] = (0, 9)) -> None:
+        """Seal the list of a slice's files, as a driver does after its last task."""
+        landing = slice_.plan.topology.landing
+        assert landing is not None
+        with closing(self.coordinator()) as driver:
+            taken = self.begin(slice_.run_id, order, coordinator=driver)
+            assert not driver.unfinished(taken, landing.id)
+
     def finish(self, run_id: str) -> RunSummary:
         """Finish a run."""
         coordinator = self.coordinator()
@@ -157,6 +171,8 @@ class Application:
         """Begin, process, finish."""
         slice_ = self.begin(run_id, order, interval_ms)
         self.tasks(slice_)
+        if self.make_merges is not None and slice_.plan.targets:
+            self.seal(slice_)
         return self.finish(run_id)
 
 

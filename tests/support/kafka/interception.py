@@ -57,15 +57,20 @@ class ConfigsForbidden:
 
 
 class Meanwhile:
-    """An interceptor that does something once, before the n-th call, from 0."""
+    """An interceptor that does something once, before the n-th call, from 0.
+
+    :ivar happened: whether it has begun to.
+    """
 
     def __init__(self, number: int, action: Callable[[], object]) -> None:
         self._left = number
         self._action = action
+        self.happened = False
 
     def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
         self._left -= 1
         if self._left == -1:
+            self.happened = True
             self._action()
         return effect()
 

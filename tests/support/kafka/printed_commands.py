@@ -15,6 +15,7 @@ from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.reset.scenario import Scenario, scenario_of, to_offset
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import TopicPartition, TopicSpec
+from airflow_kstreams.streams.tables.table_port import TablesPort
 from airflow_kstreams.testing import InMemoryKafka
 from dev.servers.embedded import tool_command
 
@@ -65,8 +66,10 @@ def accept_at(kafka: InMemoryKafka, to: Mapping[TopicPartition, int], applicatio
             command.run()
 
 
-def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[str]]:
-    """Do to a Kafka in memory what the commands that an error prints would do to a real one."""
+def accept_in_memory(
+    error: KStreamsError, kafka: InMemoryKafka, tables: TablesPort | None = None
+) -> list[list[str]]:
+    """Do to a Kafka in memory, and to tables, what the commands that an error prints do to real ones."""
     commands = printed_commands(error.fix)
     assert commands, error
     for tool, *arguments in commands:
@@ -86,7 +89,7 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
                 scenario=_scenario(options),
                 force=True,
             )
-            with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
+            with ApplicationReset(kafka, request, clock=kafka.clock, tables=tables) as reset:
                 reset.run()
         else:
             assert tool == "kafka-transactions.sh"

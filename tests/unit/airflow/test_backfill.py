@@ -93,6 +93,7 @@ def test_backfill_run_works_on_an_application_of_its_own() -> None:
         "autostop.at": "interval",
         "output.topics": "out=out-again",
         "backfill.of": "app",
+        "backfill.runs": "one",
     }
 
 
@@ -134,6 +135,7 @@ def test_outputs_may_be_the_text_that_a_template_rendered() -> None:
         "autostop.at": "interval",
         "output.topics": "out=out-again",
         "backfill.of": "app",
+        "backfill.runs": "one",
     }
     with pytest.raises(ConfigError, match="backfill_outputs is neither an object"):
         settings_of_run(identity(), "app", None, outputs="out=out-again", in_order=False)

@@ -54,6 +54,34 @@ def test_process_becomes_the_applications_when_it_runs(became: Became, tmp_path:
     assert not became.path.exists(), "the file of settings does not stay when the process could not change"
 
 
+def test_settings_of_tables_reach_the_driver_beside_those_of_the_client(
+    became: Became, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "app.py"
+    file.write_text('if __name__ == "__main__":\n    pass\n')
+    tables = tmp_path / "tables.json"
+    tables.write_text(json.dumps({"iceberg.type": "sql", "delta.aws_secret_access_key": "canary"}))
+    command = ("run", str(file), "--application-id", "a", "--bootstrap-server", "k:9092")
+
+    result = invoke(*command, "--tables-config", str(tables))
+
+    assert result.exit_code == 0, result.output
+    expected = {
+        "bootstrap.servers": "k:9092",
+        "iceberg.type": "sql",
+        "delta.aws_secret_access_key": "canary",
+    }
+    assert became.config == expected
+    assert "canary" not in result.output + " ".join(became.command)
+
+    # The file that the environment names for drivers may have both.
+    (tmp_path / "driver.json").write_text(json.dumps(expected))
+    monkeypatch.setenv(CLIENT_CONFIG_FILE, str(tmp_path / "driver.json"))
+    result = invoke(*command)
+    assert result.exit_code == 0, result.output
+    assert became.config == expected
+
+
 @pytest.mark.remedy("run.run")
 def test_file_is_refused_when_it_would_start_no_run(became: Became, tmp_path: Path) -> None:
     file = tmp_path / "app.py"

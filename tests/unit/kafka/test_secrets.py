@@ -22,10 +22,11 @@ from airflow_kstreams.hooks.kafka import checked_settings, secrets_of, settings_
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.kafka.configuration.client_settings import check_client_settings
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
-from airflow_kstreams.kafka.configuration.secrets import Secret, is_secret, redact, sealed, without_secrets
+from airflow_kstreams.kafka.configuration.secrets import is_secret, redact, sealed, without_secrets
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.spark.executor.machine_files import ClientSettings
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
+from airflow_kstreams.streams.secret_texts import Secret
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 pytestmark = pytest.mark.promise("no-secret-is-seen")

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pyarrow import schema, string
 
 from airflow_kstreams import testing
 from airflow_kstreams.streams import (
+    DeltaTable,
     HoppingWindow,
     KStreamBuilder,
     Processor,
@@ -90,6 +92,7 @@ FITTING: dict[str, Callable[[Any], Any]] = {
     "key_serde": lambda _: serdes.string(),
     "value_serde": lambda _: serdes.string(),
     "processor_def": lambda _: Nothing,
+    "table": lambda _: DeltaTable("/lake/rows", row=schema([("text", string())])),
     "other": lambda owner: _partner(owner),
     "grouped": lambda owner: _group_beside(owner),
 }

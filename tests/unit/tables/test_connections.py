@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,11 +41,13 @@ def test_settings_are_refused_by_name_when_they_are_no_settings(settings: dict[s
 @pytest.mark.parametrize(
     ("settings", "spec", "said"),
     [
-        ({}, Spec(), "of type ''"),
+        ({}, Spec(), "not said where its catalogue is"),
+        ({"delta.aws_region": "eu"}, Spec(), "not said where its catalogue is"),
         ({"iceberg.type": "hive", "iceberg.uri": "thrift://x"}, Spec(), "'hive'"),
         ({"iceberg.uri": "sqlite:///x"}, Spec(), "of type ''"),
         ({**SQL, "iceberg.py-catalog-impl": "os.path"}, Spec(), "iceberg.py-catalog-impl"),
         ({**SQL, "iceberg.py-io-impl": "os.path"}, Spec(), "iceberg.py-io-impl"),
+        ({**SQL, "iceberg.s3.retry-strategy-impl": "os.path"}, Spec(), "s3.retry-strategy-impl"),
         ({**SQL, "iceberg.snapshot-loading-mode": "refs"}, Spec(), "snapshot-loading-mode"),
         (SQL, Spec(location="carriers"), "no namespace"),
         ({}, Spec(format="delta", location="carriers"), "no whole path"),
@@ -88,6 +92,56 @@ def test_text_of_a_library_is_printed_without_secrets() -> None:
     )
     assert "very-secret" not in repr(place)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+HIDDEN = "canary"
+FAILURES: dict[str, Callable[[Path], object]] = {
+    "unknown name": lambda _: TablesSettings({**SQL, "iceberg.token": HIDDEN, "token": HIDDEN}),
+    "file is no JSON": lambda folder: _read(folder, f'{{"iceberg.token": "{HIDDEN}"'),
+    "file is no object": lambda folder: _read(folder, f'["{HIDDEN}"]'),
+    "file has another name": lambda folder: _read(
+        folder, f'{{"iceberg.token": "{HIDDEN}", "x": "{HIDDEN}"}}'
+    ),
+    "catalogue is of no type": lambda _: open_tables({"iceberg.token": HIDDEN}).table(Spec()),
+}
+
+
+def _read(folder: Path, text: str) -> TablesSettings:
+    file = folder / "tables.json"
+    file.write_text(text)
+    return TablesSettings.from_file(file)
+
+
+@pytest.mark.parametrize("failing", FAILURES)
+def test_no_secret_is_in_a_traceback_with_all_local_variables_when_something_fails(
+    failing: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        FAILURES[failing](tmp_path)
+    assert "canary" not in "".join(traceback.format_exception(caught.value))
+    frames, seen = caught.value.__traceback__, 0
+    while frames is not None:
+        # This file's own frames show the cases.
+        if frames.tb_frame.f_code.co_filename != __file__:
+            seen += 1
+            assert "canary" not in repr(frames.tb_frame.f_locals)
+        frames = frames.tb_next
+    assert seen
+
+
+def test_secret_is_found_in_each_form_that_a_server_repeats() -> None:
+    settings = TablesSettings(
+        {
+            "iceberg.uri": "https://ann:pass%20word@nowhere/?sig=signature",
+            "iceberg.credential": "id:client-secret",
+            "delta.use_key_file": "true",
+        }
+    )
+    assert {"pass%20word", "pass word", "signature", "client-secret", "Y2xpZW50LXNlY3JldA=="} <= set(
+        settings.secrets
+    )
+    assert "true" not in settings.secrets, "no switch is taken out of texts"
+    assert "pass" not in repr(dict(settings))
 
 
 def test_settings_are_read_from_a_file(tmp_path: Path) -> None:

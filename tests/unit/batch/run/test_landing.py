@@ -118,6 +118,7 @@ class AbortsTooEasily:
         return FaultyCluster(scene.kafka, self)
 
 
+@pytest.mark.promise("rows-land-once")
 def test_files_of_a_transaction_that_may_have_come_through_are_kept(scene: Scene) -> None:
     scene.send()
     app = scene.application()

@@ -5,13 +5,18 @@ them; what each refusal says to do ends in rows that are there once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.continuous.start import begin_continuous
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import (
     ConfigError,
+    RunBusyError,
     TableRefusedError,
     TableUnavailableError,
     TopologyError,
@@ -20,6 +25,7 @@ from airflow_kstreams.streams.table_plan import Column
 from airflow_kstreams.streams.tables.specs import IcebergTable
 from airflow_kstreams.testing.faults import FaultyTables
 from airflow_kstreams.testing.in_memory_tables import OtherWriter
+from tests.support.kafka.interception import Once
 from tests.support.remedies import walked
 from tests.support.tables.scene import APP, TABLE, Down, Line, Noted, Scene, restored, topology
 from tests.support.tables.sending import send_to_table
@@ -206,6 +212,30 @@ def test_second_deployment_under_one_application_id_is_refused(scene: Scene) -> 
     assert scene.rows() == scene.sent
 
 
+@pytest.mark.promise("rows-land-once")
+def test_begin_that_slept_while_its_run_landed_has_lost_a_race(scene: Scene) -> None:
+    scene.send()
+    another = Once("table.look", 1, lambda: scene.application().run("r1"))
+    app = scene.application(tables=FaultyTables(scene.tables, another))
+    plan = topology().plan(APP)
+    with closing(app.coordinator()) as coordinator:
+        with pytest.raises(RunBusyError, match="at the same moment"):
+            coordinator.begin("r1", plan, hold_lease=False)
+        assert coordinator.begin("r1", plan, hold_lease=False).finished is not None
+    assert scene.rows() == scene.sent
+
+
+@pytest.mark.promise("rows-land-once")
+def test_list_of_files_is_known_when_the_metadata_topic_is_gone(scene: Scene) -> None:
+    scene.run("r1")
+    scene.kafka.admin().delete_topics([f"{APP}-metadata"])
+    request = ResetRequest(application_id=APP, delete_stop_offsets=True, force=True)
+    with ApplicationReset(scene.kafka, request, clock=scene.clock) as reset:
+        reset.run()
+    scene.run("r2")
+    assert scene.rows() == scene.sent
+
+
 @pytest.mark.remedy("targets.require_tables")
 def test_begin_asks_where_tables_are(scene: Scene) -> None:
     scene.send()
@@ -228,4 +258,34 @@ def test_task_asks_where_tables_are(scene: Scene) -> None:
     whole = scene.application()
     whole.tasks(slice_)
     whole.finish("r1")
+    assert scene.rows() == scene.sent
+
+
+@pytest.mark.remedy("targets.refuse_unfit_run: set processing.guarantee")
+def test_run_that_is_not_exactly_once_is_refused_before_anything_is_frozen(scene: Scene) -> None:
+    scene.send()
+    app = scene.application()
+    app.settings = {"processing.guarantee": "at_least_once"}
+    with pytest.raises(ConfigError, match=r"'app' writes to 'lake.lines', and has processing.guarantee=at_l"):
+        app.begin("r1")
+    assert scene.tables.states == {}
+    assert [topic for topic in scene.kafka.topics() if topic.startswith(APP)] == []
+    app.settings = {"processing.guarantee": "exactly_once"}
+    app.run("r1")
+    assert scene.rows() == scene.sent
+
+
+@pytest.mark.remedy("targets.refuse_unfit_run: set autostop.at")
+def test_continuous_run_is_refused_before_anything_is_written(scene: Scene) -> None:
+    scene.send()
+    app = scene.application()
+    plan = app.topology.plan(APP)
+    with (
+        closing(app.coordinator()) as coordinator,
+        pytest.raises(ConfigError, match=r"writes to 'lake.lines', and runs continuously"),
+    ):
+        begin_continuous(coordinator, "c-1", plan)
+    assert [topic for topic in scene.kafka.topics() if topic.startswith(APP)] == []
+    app.settings = {"autostop.at": "eol"}
+    app.run("r1")
     assert scene.rows() == scene.sent

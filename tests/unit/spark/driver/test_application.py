@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.spark.driver import application
 from airflow_kstreams.spark.driver.application import _client_config_path, _parser, _spec
@@ -108,6 +109,20 @@ def test_file_that_was_made_for_the_driver_alone_is_gone_with_it(
 
     assert file.exists() is not temporary
     assert named_here.exists()
+
+
+def test_file_with_the_settings_of_tables_is_made_for_the_driver_alone(tmp_path: Path) -> None:
+    client, tables = tmp_path / "client.json", tmp_path / "tables.json"
+    client.write_text('{"bootstrap.servers": "h:1", "iceberg.type": "rest"}')
+    tables.write_text('{"delta.aws_region": "eu"}')
+    options = _parser().parse_args(
+        ["--application-id", "app", "--client-config", str(client), "--tables-config", str(tables)]
+    )
+    with _client_config_path(options) as path:
+        # The option takes the place of what stands in the file of the client.
+        assert read_client_config(path) == {"bootstrap.servers": "h:1", "delta.aws_region": "eu"}
+    assert not Path(path).exists()
+    assert client.exists()
 
 
 @pytest.mark.parametrize(

@@ -110,21 +110,22 @@ def test_each_half_of_shipped_settings_tells_nothing_and_both_are_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = {"bootstrap.servers": "b:1", "sasl.password": "canary ü"}
-    half, mask = masked(config)
+    tables = {"delta.aws_secret_access_key": "canary t", "iceberg.type": "sql"}
+    half, mask = masked(config | tables)
     (tmp_path / "client.json").write_text(json.dumps(half))
     monkeypatch.setattr(SparkFiles, "get", staticmethod(lambda name: str(tmp_path / name)))
     client = ClientSettings(path="/nowhere/on/this/machine/client.json", mask=mask)
-    assert client.read() == config
-    assert "canary" not in repr(client.read())
+    assert (client.read(), dict(client.read_tables())) == (config, tables)
+    assert "canary" not in repr((client.read(), client.read_tables()))
     assert mask not in repr(client)
     for one in (half["masked"], mask):
-        assert not any(byte in base64.b64decode(one) for byte in (b"canary", b"sasl"))
-    again, another = masked(config)
+        assert not any(byte in base64.b64decode(one) for byte in (b"canary", b"sasl", b"delta"))
+    again, another = masked(config | tables)
     assert another != mask, "no mask covers two files"
     assert again != half
 
 
-@pytest.mark.remedy("machine_files.ClientSettings.read")
+@pytest.mark.remedy("machine_files.ClientSettings._whole")
 def test_settings_are_read_when_the_disk_that_cut_the_shipped_file_has_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,3 +218,28 @@ def test_process_ends_before_it_takes_a_task_when_too_many_calls_do_not_come_bac
     with pytest.raises(Ended, match="1"):
         host.run_partition(0)
     assert "another call does not end, and the task goes on without it" in caplog.text
+
+
+def test_task_opens_as_many_files_as_the_setting_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "client.json"
+    path.write_text(json.dumps({"bootstrap.servers": "b:1"}))
+    host = TaskHost(
+        source=ApplicationFile(filename="app.py", text=""),
+        settings=ApplicationSettings.parse("app", {"table.open.files": 3}),
+        tasks=((),),
+        run_id="r",
+        generation=1,
+        slice=without_partitions(a_slice()),
+        client=ClientSettings(path=str(path)),
+    )
+    opened: list[int] = []
+
+    def rows_opener(tables: Any, *, open_files: int) -> Any:
+        return lambda table, target, writer: opened.append(open_files)
+
+    monkeypatch.setattr("airflow_kstreams.tables.parquet.opening.rows_opener", rows_opener)
+    rows: Any = None
+    host._open_rows(rows, rows, rows)
+    assert opened == [3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from airflow_kstreams import streams
 from airflow_kstreams.streams import (
     AsyncProcessor,
+    DeltaTable,
     KStream,
     KStreamBuilder,
     KTable,
@@ -30,6 +32,11 @@ from airflow_kstreams.streams import (
 class Idle(Processor):
     def process(self, record: ProcessorRecord) -> None:
         """Do nothing."""
+
+
+@dataclass
+class Row:
+    text: str
 
 
 class Same(ValueTransformer):
@@ -93,6 +100,9 @@ OPERATORS: dict[str, Callable[[KStream, KStream, KStreamBuilder], Any]] = {
     "KStream.foreach_async": lambda s, o, b: s.foreach_async(awaited, name="mine"),
     "KStream.merge": lambda s, o, b: s.merge(o, name="mine"),
     "KStream.send_to": lambda s, o, b: s.send_to("out", name="mine"),
+    "KStream.send_to_table": lambda s, o, b: s.send_to_table(
+        DeltaTable("/lake/rows", row=Row), key_serde=serdes.string(), name="mine"
+    ),
     "KStream.through": lambda s, o, b: s.through("out", name="mine"),
     "KStream.to_table": lambda s, o, b: s.to_table(name="mine"),
     "KStream.group_by": lambda s, o, b: s.group_by(taken, name="mine").count(),

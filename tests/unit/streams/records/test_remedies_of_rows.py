@@ -90,7 +90,7 @@ def test_all_rows_land_when_the_row_type_has_other_columns_and_the_slice_was_dro
     with pytest.raises(TopologyError, match="began with topology"):
         lake.run(told)
     assert "if that makes another topology, the retry needs the slice dropped first" in error.fix
-    accept_in_memory(error, lake.kafka)
+    accept_in_memory(error, lake.kafka, lake.tables)
     # Begin had created the table, and asks for the change of its column.
     with pytest.raises(
         TopologyError, match="n may be None in a row, and is required in the table"
