@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.protections import PROTECTIONS
-from tests.simulation.scenario import scenario_of, simulate
+from tests.simulation.scenario import landing_of, scenario_of, simulate, simulate_landing
 
 _PROGRESS_SECONDS = 5.0
 
@@ -22,16 +22,16 @@ def main(arguments: list[str]) -> int:
             print(f"{protection.name:<32} DESIGN {protection.section}")
         return 0
     if options.seed is not None:
-        return _one(options.seed, trace=options.trace, without=options.without)
-    return _many(options.seeds, first_seed=options.from_seed, without=options.without)
+        return _one(options.seed, trace=options.trace, without=options.without, tables=options.tables)
+    return _many(options.seeds, first_seed=options.from_seed, without=options.without, tables=options.tables)
 
 
-def _one(seed: int, *, trace: bool, without: list[str]) -> int:
+def _one(seed: int, *, trace: bool, without: list[str], tables: bool) -> int:
     with ExitStack() as off:
         for name in without:
             off.enter_context(PROTECTIONS[name].missing())
-        print(scenario_of(seed))
-        outcome = simulate(seed, trace=print if trace else None)
+        print(landing_of(seed) if tables else scenario_of(seed))
+        outcome = (simulate_landing if tables else simulate)(seed, trace=print if trace else None)
     for (call, fault), count in sorted(outcome.fired.items(), key=str):
         print(f"happened: {fault.value} at {call}{f', {count} times' if count > 1 else ''}")
     print(f"world time {outcome.world_seconds:.3f} s, fingerprint {outcome.fingerprint}")
@@ -41,7 +41,7 @@ def _one(seed: int, *, trace: bool, without: list[str]) -> int:
     return 1 if outcome.violation else 0
 
 
-def _many(runs: int, *, first_seed: int, without: list[str]) -> int:
+def _many(runs: int, *, first_seed: int, without: list[str], tables: bool) -> int:
     shown = time.monotonic()
 
     def progress(campaign: Campaign) -> None:
@@ -50,7 +50,9 @@ def _many(runs: int, *, first_seed: int, without: list[str]) -> int:
             shown = time.monotonic()
             print(campaign.summary(), flush=True)
 
-    campaign = run_campaign(runs=runs, first_seed=first_seed, without=without, progress=progress)
+    campaign = run_campaign(
+        runs=runs, first_seed=first_seed, without=without, tables=tables, progress=progress
+    )
     print(campaign.matrix())
     print(campaign.sometimes())
     print(campaign.summary())
@@ -58,8 +60,8 @@ def _many(runs: int, *, first_seed: int, without: list[str]) -> int:
         print(f"never happened: {hole}")
     for state in campaign.never:
         print(f"never came to: {state}")
-    for seed, violation in sorted(campaign.violations.items()):
-        print(f"\n{scenario_of(seed)}\n{violation}\nagain: dev/simulate --seed {seed} --trace")
+    for _, story in sorted(campaign.violations.items()):
+        print(f"\n{story}")
     return 1 if campaign.violations else 0
 
 
@@ -68,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=10_000, help="runs in which a fault must happen")
     parser.add_argument("--from-seed", type=int, default=0, help="where to begin")
     parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument("--tables", action="store_true", help="only what writes to tables of a lakehouse")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every port call")
     parser.add_argument("--without", action="append", default=[], choices=sorted(PROTECTIONS), metavar="NAME")
     parser.add_argument("--protections", action="store_true", help="list what --without takes")

@@ -39,7 +39,7 @@ class Corner:
     @property
     def extras(self) -> tuple[str, ...]:
         """The extras of this package that it installs: all that belong together."""
-        common = ("otel", "rocksdb", "schema-registry")
+        common = ("delta", "iceberg", "otel", "rocksdb", "schema-registry")
         return (*common, "airflow", "kafka-ui", "spark") if self.airflow else (*common, "spark35")
 
     @property
@@ -75,18 +75,6 @@ _NO_SHARED_STREAMS = {
     f"{_OF_LINKS}[airflow.md0]": "names a DAG that needs Airflow 3.3, and is taken out for the demo",
 }
 
-#: Tables are no part of the corners until ``send_to_table`` is there.
-_NO_TABLES = dict.fromkeys(
-    (
-        "unit/tables",
-        "unit/streams/tables",
-        "unit/streams/records/test_remedies_of_rows.py",
-        "property/test_table_rows.py",
-        f"{_OF_MODULES}.tables",
-    ),
-    "needs the libraries of table formats",
-)
-
 #: Suites that import Airflow, and examples of the parts for it.
 _OF_AIRFLOW = (
     "unit/airflow",
@@ -109,7 +97,6 @@ CORNERS = (
         broker="3.9.2",
         python="3.12",
         left_out={
-            **_NO_TABLES,
             **_NO_SHARED_STREAMS,
             "unit/airflow/test_metrics_settings.py": "compares with a function that Airflow has from 3.2 on",
         },
@@ -121,7 +108,7 @@ CORNERS = (
         broker="4.0.2",
         python="3.13",
         bounds=("fastapi<0.137",),
-        left_out={**_NO_TABLES, **_NO_SHARED_STREAMS},
+        left_out=_NO_SHARED_STREAMS,
     ),
     Corner(
         name="airflow-3.3",
@@ -129,7 +116,6 @@ CORNERS = (
         pyspark="4.2.0",
         broker="4.4.0",
         python="3.11",
-        left_out=_NO_TABLES,
     ),
     Corner(
         name="spark-3.5",
@@ -138,10 +124,7 @@ CORNERS = (
         client=False,
         broker="3.3.2",
         python="3.11",
-        left_out={
-            **_NO_TABLES,
-            **dict.fromkeys(_OF_AIRFLOW, "needs Airflow"),
-        },
+        left_out=dict.fromkeys(_OF_AIRFLOW, "needs Airflow"),
     ),
     Corner(
         name="oldest",
@@ -151,7 +134,6 @@ CORNERS = (
         python="3.11",
         lowest=True,
         left_out={
-            **_NO_TABLES,
             **_NO_SHARED_STREAMS,
             "unit/airflow/test_metrics_settings.py": "compares with a function that Airflow has from 3.2 on",
         },

