@@ -90,7 +90,9 @@ def committed(scene: Scene) -> dict[TopicPartition, CommittedOffset]:
     return scene.contract.reader(group=scene.app).committed(scene.partitions)
 
 
-@pytest.mark.parametrize("contract", ["memory", "memory varied"], indirect=True)
+@pytest.mark.parametrize(
+    "contract", ["memory varied", pytest.param("memory", marks=pytest.mark.prove)], indirect=True
+)
 @pytest.mark.parametrize("taken", range(2 * RUN_STEPS + TOMBSTONES + 1))
 def test_run_is_taken_over_where_it_stood_when_the_other_program_dies_in_its_first_runs(
     scene: Scene, taken: int

@@ -18,6 +18,7 @@ LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2,4]"})
 NO_SPARK = json.dumps({"conn_type": "spark", "host": "no-such-master"})
 
 
+@pytest.mark.prove  # dev/test has it on PostgreSQL, in test_examples.py, and an empty run in test_run.py
 def test_each_run_adds_only_what_is_new_when_data_keeps_arriving(
     words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
 ) -> None:

@@ -47,6 +47,7 @@ def by_carrier(flights: Iterable[dict[str, object]]) -> dict[str, list[Flight]]:
     return dict(found)
 
 
+@pytest.mark.prove  # dev/test has the calls in simulated runs, and one of the examples on Spark
 def test_each_flight_is_announced_once_and_in_order_when_airports_recover_in_a_later_run(
     kafka: str,
     application_id: str,
