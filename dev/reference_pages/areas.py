@@ -43,7 +43,7 @@ AREAS = (
     ),
     Area(
         page="tables.md",
-        title="Tables",
+        title="Tables by key",
         about="The newest value of each key.",
         modules=("streams.kstream.ktable.KTable", "streams.kstream.ktable.KGroupedTable"),
     ),

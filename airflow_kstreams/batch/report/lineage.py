@@ -66,6 +66,7 @@ def snapshots_of(summary: RunSummary) -> dict[str, dict[str, Any]]:
     """Return the snapshots that a run has made, one for each table that it writes; none if it had nothing to
     do.
 
+    :param summary: the run's summary.
     :return: name of the table's sink -> ``table`` (its identifier or URI), ``table_id``, ``sequence``,
         ``snapshot`` (its id, or the version; empty if it is not known any more), ``rows`` and ``files``.
     """
