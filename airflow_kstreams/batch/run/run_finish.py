@@ -109,7 +109,7 @@ class RunFinish:
         return done or self._finish_claimed(run_id, caller, reports)
 
     def finish_under_claim(self, caller: Claimant) -> RunSummary:
-        """Finish the run for a coordinator that has claimed its id, whoever holds the lease."""
+        """Finish the run for a coordinator that has claimed its id; another may hold the lease."""
         return self._finish_claimed(caller.run_id, caller, ())
 
     def _finish_claimed(self, run_id: str, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:

@@ -3,7 +3,8 @@
 The subtopology that lands reads the topic in which tasks list their files; no task runs it. Its stop is
 frozen as that of any topic between subtopologies: when every task that writes it has notified. Then the list
 is *sealed*: the coordinator commits the topic's offset at the stop, or past the merged files that it writes
-there in the same transaction (:mod:`.file_lists`). What is sealed never changes, whoever goes on.
+there in the same transaction (:mod:`.file_lists`). A sealed list never changes: every later process commits
+the same one.
 
 Rule of the commit, for each table: look at the table; only then read the ledger's end; a mark at the run's
 sequence, or a ledger that says finished, means done; else one commit on condition of that look, which writes
@@ -321,8 +322,9 @@ class Landing:
         )
 
     def _refuse_rolled_back(self, port: TablePort, look: TableLook, known: LandedTable | None) -> None:
-        """Refuse a table that was rolled back since the run began: behind its own snapshot nobody would see
-        that rows of earlier runs are missing.
+        """Refuse a table that was rolled back since the run began.
+
+        The next begin looks for this run's snapshot alone: it would not see that earlier rows are missing.
         """
         if known is None or known.table_id != look.table_id or not known.snapshot:
             return
