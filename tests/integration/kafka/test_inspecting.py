@@ -5,7 +5,6 @@ behind.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 pytestmark = pytest.mark.promise("inspect-writes-nothing")
-_LONGEST_LOOK = 10.0
 
 
 def counting(topic: str) -> Topology:
@@ -51,7 +49,7 @@ def test_plan_is_the_next_begin_and_no_look_leaves_anything_behind(
     for number in range(3):
         app.run(f"r{number}")
         produce(topic, [(f"k{number}", f"v{number}") for number in range(10)])
-    before, began = broker_state(kafka_admin), monotonic()
+    before = broker_state(kafka_admin)
 
     seen = inspect.runs(application_id, kafka)
     full = inspect.run(application_id, "r0", kafka)
@@ -60,7 +58,6 @@ def test_plan_is_the_next_begin_and_no_look_leaves_anything_behind(
     planned = inspect.plan(application_id, kafka)
     known = inspect.applications(kafka)
 
-    assert monotonic() - began < 6 * _LONGEST_LOOK
     assert not broker_state(kafka_admin).changed_since(before)
     assert [run.run_id for run in seen.runs] == ["r2", "r1", "r0"]
     assert full.audit is not None

@@ -14,7 +14,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,9 +174,7 @@ def test_wrong_login_is_one_line_that_says_what_to_correct(
 ) -> None:
     monkeypatch.setattr(shared_options, "CONNECT_MS", CONNECT_MS)
     monkeypatch.setattr(exploration, "_TIMEOUT_MS", EXPLORE_MS)
-    began = time.monotonic()
     result = tried(command, "--config-file", str(wrong_login), *json_of(command), server="")
-    assert time.monotonic() - began < 10
     if command in WITH_JSON:
         error = json_error_of(result)
         cause, fix = error["cause"], error["fix"]

@@ -7,7 +7,6 @@ import gzip
 import json
 import socket
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from resource import RUSAGE_SELF, getrusage
@@ -289,10 +288,9 @@ def test_run_may_be_retried_when_an_answer_has_no_end(answer: str) -> None:
     with endless_server(beginning, again, pause_seconds=pause_seconds) as url:
         limits = {"schema.registry.timeout": "1", "schema.registry.max.retries": "0"}
         schema_registry.configure({"schema.registry.url": url, **limits})
-        begun, held = time.monotonic(), getrusage(RUSAGE_SELF).ru_maxrss
+        held = getrusage(RUSAGE_SELF).ru_maxrss
         with pytest.raises(SchemaRegistryUnavailableError, match=said) as caught:
             flights().deserialize(framed(5, UA_12))
-        assert time.monotonic() - begun < 5
         assert getrusage(RUSAGE_SELF).ru_maxrss - held < 100_000
     assert caught.value.is_retriable
     assert threading.active_count() == threads
