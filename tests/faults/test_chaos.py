@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,11 +71,10 @@ def test_cheaper_test_is_there_when_a_fault_has_no_round(fault: Fault) -> None:
 @pytest.mark.prove
 @pytest.mark.timeout(_PROOF_SECONDS)
 def test_nothing_is_lost_or_doubled_in_rounds_that_were_never_played(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
     seed = secrets.randbelow(2**40)
-    with capsys.disabled():
-        print(f"\nagain: dev/chaos --seed {seed} --rounds {PROOF_ROUNDS}")
+    tell(f"again: dev/chaos --seed {seed} --rounds {PROOF_ROUNDS}")
 
     outcomes = _played(tmp_path / "rounds.jsonl", "--seed", str(seed), rounds=PROOF_ROUNDS)
 

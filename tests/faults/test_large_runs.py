@@ -65,7 +65,7 @@ def test_run_of_many_tasks_ends_right_when_it_is_killed_again_and_again(
     create_topic: Callable[..., str],
     wait_until: Callable[..., Any],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    tell: Callable[[str], None],
 ) -> None:
     scene.application, scene.keys = APPLICATION, size.keys
     large = LargeScene(size=size, scene=scene)
@@ -91,8 +91,7 @@ def test_run_of_many_tasks_ends_right_when_it_is_killed_again_and_again(
                 assert large.committed(large.topics) == large.ends(large.topics)
         assert _ledger(scene) == {"run-1": len(attempts) - 2, "run-2": 1, "run-3": 1}
     assert hanging_transactions(scene.bootstrap) == []
-    with capsys.disabled():
-        print(large.report(attempts, peaks))
+    tell(large.report(attempts, peaks))
 
 
 def _killed(

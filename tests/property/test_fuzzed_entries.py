@@ -5,10 +5,10 @@ ends no process, holds none up, and fills no memory. ``dev/fuzz`` feeds the entr
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
-from rich import print as rich_print
+from rich.console import Console
 
 from dev.commands.fuzz_command import table_of
 from tests.support.fuzzing.entries import ENTRIES
@@ -24,19 +24,19 @@ def test_cases_of_every_entry_do_no_harm() -> None:
 
 
 @pytest.mark.prove
-def test_ten_minutes_of_every_entry_do_no_harm(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ten_minutes_of_every_entry_do_no_harm(tell: Callable[[str], None]) -> None:
     seed, shown = secrets.token_hex(4), 0
 
     def progress(fed: Mapping[str, Fed]) -> None:
         nonlocal shown
         shown += 1
         if shown % 20 == 0:
-            with capsys.disabled():
-                print(f"\n{sum(each.outcomes.total() for each in fed.values()):,} cases", end="", flush=True)
+            tell(f"{sum(each.outcomes.total() for each in fed.values()):,} cases")
 
     fed = feed_all(ENTRIES, seed, seconds=PROOF_SECONDS, at_a_time_seconds=3.0, progress=progress)
-    with capsys.disabled():
-        print(f"\ndev/fuzz --seed {seed}")
-        rich_print(table_of(fed))
+    console = Console(width=160)
+    with console.capture() as table:
+        console.print(table_of(fed))
+    tell(f"dev/fuzz --seed {seed}\n{table.get()}")
     assert {name: each.fault for name, each in fed.items() if each.fault} == {}
     assert max(each.slowest_seconds for each in fed.values()) < DEADLINE_SECONDS

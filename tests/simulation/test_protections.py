@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.simulation.scenario import landing_of, scenario_of, simulate, simulat
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [name for name, found in PROTECTIONS.items() if not found.scene])
-def test_missing_protection_is_noticed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_protection_is_noticed(name: str, tell: Callable[[str], None]) -> None:
     protection = PROTECTIONS[name]
     tried = range(protection.first, protection.first + protection.seeds)
     draw, simulated = (landing_of, simulate_landing) if protection.lands else (scenario_of, simulate)
@@ -20,8 +21,7 @@ def test_missing_protection_is_noticed(name: str, capsys: pytest.CaptureFixture[
     with protection.missing():
         outcome = next((found for seed in seeds if (found := simulated(seed)).violation), None)
     assert outcome is not None, f"{protection.seeds} seeds without {name!r}, and nobody noticed"
-    with capsys.disabled():
-        print(f"\nwithout {name!r}: seed {outcome.seed}: {outcome.violation.splitlines()[0][:150]}", end="")
+    tell(f"without {name!r}: seed {outcome.seed}: {outcome.violation.splitlines()[0][:150]}")
     assert not simulated(outcome.seed).violation, "with the protection the same seed is fine"
 
 

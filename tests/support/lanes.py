@@ -5,9 +5,14 @@ from fixtures of session scope, which every worker makes for itself when its fir
 waits more than it works, so there are more lanes than processors.
 
 Tests of one file stay in one lane, in their order. So do the folders of :data:`TOGETHER`, whose tests share
-a process that is costly to start. What stays together goes to the next free lane, the longest first (as
-``dev/test --record`` wrote into ``tests/times.json``), so that the short ones fill the lanes up at the end.
-In a session without lanes the quick suites run first.
+a process that is costly to start; the files of :data:`APART` are long and have tests that share little, so
+only those stay together whose parameters differ by a number at the end. What stays together goes to the next
+free lane, the longest first (as ``--record`` wrote into ``tests/times.json``, or ``tests/proof_times.json``
+for the long proof), so that the short ones fill the lanes up at the end. In a session without lanes the quick
+suites run first.
+
+What a test has to tell, as the seed that repeats it, goes by the fixture :func:`tell`: a lane has no
+terminal.
 
 A worker that dies (a library aborts, the kernel runs out of memory) fails the test that it was at, whose name
 the report gives; the tests it had not begun go to the others, and the run ends with a failure even when the
@@ -20,7 +25,9 @@ worker still holds the pipe between them, which forks therefore leave.
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,6 +38,13 @@ from tests.support.times import recorded_seconds
 
 #: Folders that stay together: one secured broker, one process of Java's Kafka Streams.
 TOGETHER = ("tests/integration/security", "tests/integration/java")
+#: The planted faults of each promise, and each corner of the table of releases, go to a lane by themselves.
+APART = (
+    "tests/integration/process/dev/test_planted_faults.py",
+    "tests/integration/process/dev/test_matrix.py",
+)
+_NUMBER_AT_THE_END = re.compile(r"-\d++\]$")
+_TOLD = "told"
 #: Suites in the order in which they run without lanes.
 SUITES = ("unit", "property", "typing", "contract", "simulation", "integration", "faults")
 
@@ -91,12 +105,45 @@ class _Deaths:
             terminalreporter.write_line(line, red=True)
 
 
+class _Told:
+    """Prints what tests of lanes had to tell, each when it has ended."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+            for name, text in report.user_properties:
+                if name == _TOLD and terminal is not None:
+                    terminal.write_line(str(text))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the process that hands out tests notice the death of a worker."""
+    """Have the process that hands out tests notice the death of a worker, and what its tests tell."""
     if hasattr(config, "workerinput"):
         os.register_at_fork(after_in_child=partial(_leave, _pipe(config)))
-    else:
-        config.pluginmanager.register(_Deaths(), "deaths-of-workers")
+        return
+    config.pluginmanager.register(_Deaths(), "deaths-of-workers")
+    if config.getoption("tx", None) and config.getoption("--prove", default=False):
+        config.pluginmanager.register(_Told(config), "told-by-tests")
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """``tell(text)`` prints for whoever watches: at once without lanes, in lanes when the test has ended.
+
+    Lanes of ``dev/test`` print no such text: theirs comes from seeds that stay.
+    """
+
+    def say(text: str) -> None:
+        if hasattr(request.config, "workerinput"):
+            request.node.user_properties.append((_TOLD, text))
+            return
+        with capsys.disabled():
+            print(f"\n{text}", end="", flush=True)
+
+    return say
 
 
 def _pipe(config: pytest.Config) -> tuple[int, int]:
@@ -127,14 +174,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not hasattr(config, "workerinput"):
         items.sort(key=lambda item: _suite(item.nodeid))
         return
+    recorded = recorded_seconds(proof=config.getoption("--prove", default=False))
     seconds: dict[str, float] = defaultdict(float)
     for file in {item.nodeid.split("::", 1)[0] for item in items}:
-        seconds[scope_of(file)] += recorded_seconds().get(file, 0.0)
-    items.sort(key=lambda item: (-seconds[scope_of(item.nodeid)], scope_of(item.nodeid)))
+        seconds[_costly_of(file)] += recorded.get(file, 0.0)
+    items.sort(key=lambda item: (-seconds[_costly_of(item.nodeid)], scope_of(item.nodeid)))
 
 
 def scope_of(nodeid: str) -> str:
-    """Return what stays in one lane with a test: its file, or a folder of :data:`TOGETHER`."""
+    """Return what stays in one lane with a test: its file, a folder of :data:`TOGETHER`, or less of a file
+    of :data:`APART`.
+    """
+    if nodeid.startswith(APART):
+        return _NUMBER_AT_THE_END.sub("]", nodeid)
+    return _costly_of(nodeid)
+
+
+def _costly_of(nodeid: str) -> str:
     file = nodeid.split("::", 1)[0]
     return next((folder for folder in TOGETHER if file.startswith(f"{folder}/")), file)
 

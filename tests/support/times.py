@@ -1,7 +1,8 @@
 """A pytest plugin: how long tests take, recorded by ``dev/test --record``.
 
 ``tests/times.json`` holds the seconds of each file that takes a second or more, and of the slowest tests;
-``docs/internals/test-times.md`` shows them. The lanes plan with it (``lanes.py``); nothing is judged by it.
+``docs/internals/test-times.md`` shows them. ``dev/prove --record`` writes ``tests/proof_times.json`` alike,
+without a page. The lanes plan with them (``lanes.py``); nothing is judged by it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parents[1]
 FILE = TESTS / "times.json"
+PROOF_FILE = TESTS / "proof_times.json"
 PAGE = TESTS.parent / "docs" / "internals" / "test-times.md"
 #: Suites as the page adds them up; the first that a file begins with counts.
 SUITES = (
@@ -47,14 +49,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @cache
-def recorded_seconds() -> Mapping[str, float]:
-    """Return the seconds of each file, as last recorded; files that took less than a second are left out."""
-    return json.loads(FILE.read_text())["files"] if FILE.exists() else {}
+def recorded_seconds(*, proof: bool = False) -> Mapping[str, float]:
+    """Return the seconds of each file, as last recorded; files that took less than a second are left out.
+
+    :param proof: in ``dev/prove``, not in ``dev/test``.
+    """
+    file = PROOF_FILE if proof else FILE
+    return json.loads(file.read_text())["files"] if file.exists() else {}
 
 
 class _Recorder:
     def __init__(self, config: pytest.Config) -> None:
         self._lanes = len(config.getoption("tx", None) or ()) or 1
+        self._proof = config.getoption("--prove", default=False)
         self._began = datetime.now(UTC)
         self._tests: dict[str, float] = defaultdict(float)
 
@@ -75,8 +82,9 @@ class _Recorder:
             "files": _largest(files, len(files), least=1.0),
             "slowest": _largest(self._tests, _SLOWEST, least=0.0),
         }
-        FILE.write_text(json.dumps(times, indent=1) + "\n")
-        PAGE.write_text(page(times))
+        (PROOF_FILE if self._proof else FILE).write_text(json.dumps(times, indent=1) + "\n")
+        if not self._proof:
+            PAGE.write_text(page(times))
 
 
 def _suites(files: Mapping[str, float], tests: Mapping[str, float]) -> dict[str, Any]:

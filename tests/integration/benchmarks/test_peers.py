@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -36,22 +37,18 @@ def test_engine_keeps_up_with_the_hand_written_loop_as_it_did() -> None:
 
 
 @pytest.mark.parametrize("workload", ["stateless", "sum-50k", "join", "empty", "padded-100-1-zstd"])
-def test_peers_write_the_same_when_they_process_the_same(
-    workload: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_peers_write_the_same_when_they_process_the_same(workload: str, tell: Callable[[str], None]) -> None:
     done = run("dev.benchmarks", "--workload", workload, "--records", "1000000", "--rounds", "1")
 
-    with capsys.disabled():
-        print(f"\n{done.stdout}")
+    tell(done.stdout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "FAILED" not in done.stdout
 
 
 def test_every_bounded_read_is_right_where_the_peers_are_asked_too(
-    capsys: pytest.CaptureFixture[str],
+    tell: Callable[[str], None],
 ) -> None:
     done = run("dev.bounded_reads", "--readers", *READERS)
 
-    with capsys.disabled():
-        print(f"\n{done.stdout}")
+    tell(done.stdout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

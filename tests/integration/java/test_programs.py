@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -66,11 +66,9 @@ def _compare(seeds: Iterable[int], kafka_streams: KafkaStreamsPeer) -> Counter[s
     return occurred
 
 
-def _print_table(occurred: Counter[str], programs: int, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\nprograms of {programs:,} with the operator at depth 3 or more")
-        for name in DEEP:
-            print(f"  {name:36} {occurred[name]:6,}")
+def _print_table(occurred: Counter[str], programs: int, tell: Callable[[str], None]) -> None:
+    lines = [f"  {name:36} {occurred[name]:6,}" for name in DEEP]
+    tell("\n".join([f"programs of {programs:,} with the operator at depth 3 or more", *lines]))
 
 
 def test_results_are_those_of_kafka_streams_when_programs_once_differed(
@@ -81,20 +79,20 @@ def test_results_are_those_of_kafka_streams_when_programs_once_differed(
 
 
 def test_results_are_those_of_kafka_streams_when_programs_are_drawn(
-    kafka_streams: KafkaStreamsPeer, capsys: pytest.CaptureFixture[str]
+    kafka_streams: KafkaStreamsPeer, tell: Callable[[str], None]
 ) -> None:
     occurred = _compare(range(_IN_TEST), kafka_streams)
-    _print_table(occurred, _IN_TEST, capsys)
+    _print_table(occurred, _IN_TEST, tell)
     assert {*DEEP} <= {*occurred}
 
 
 @pytest.mark.prove
 @pytest.mark.timeout(1_800)
 def test_results_are_those_of_kafka_streams_when_many_programs_are_drawn(
-    kafka_streams: KafkaStreamsPeer, capsys: pytest.CaptureFixture[str]
+    kafka_streams: KafkaStreamsPeer, tell: Callable[[str], None]
 ) -> None:
     # Fresh ones each time; one that differs is written down whole, so no seed has to be kept.
     first = secrets.randbelow(2**40)
     occurred = _compare(range(first, first + _IN_PROOF), kafka_streams)
-    _print_table(occurred, _IN_PROOF, capsys)
+    _print_table(occurred, _IN_PROOF, tell)
     assert not [name for name in DEEP if occurred[name] < _DEEP_IN_PROOF]
