@@ -8,15 +8,15 @@ leaves it; that does no harm.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.streams.errors import KStreamsError, TableMovedError
+from airflow_kstreams.batch.run.tables.fresh_looks import on_fresh_look
+from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.tables.table_port import TablePort, TablesPort
 
 log = package_log(__name__)
-_LOOKS = 3
 
 
 def drop_marks(tables: TablesPort | None, slice_: Slice) -> None:
@@ -30,15 +30,14 @@ def drop_marks(tables: TablesPort | None, slice_: Slice) -> None:
         return
     for table in plan.tables:
         try:
-            _drop(tables.table(table), plan.application_id, table.name)
+            port = tables.table(table)
+            drop = partial(_drop, port, plan.application_id, table.name)
+            on_fresh_look(table.name, drop, fix="")
         except KStreamsError as error:
             log.warning("table %s keeps the mark of %s: %s", table.name, plan.application_id, error.cause)
 
 
 def _drop(port: TablePort, application_id: str, sink: str) -> None:
-    for _ in range(_LOOKS):
-        with suppress(TableMovedError):
-            look = port.look(application_id)
-            if look is not None and sink in look.marks:
-                port.drop_mark(look, application_id, sink)
-            return
+    look = port.look(application_id)
+    if look is not None and sink in look.marks:
+        port.drop_mark(look, application_id, sink)

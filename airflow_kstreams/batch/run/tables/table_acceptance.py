@@ -20,8 +20,10 @@ know yet is taken over by step 2. The marker and the ledger change in one transa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -38,18 +40,18 @@ from airflow_kstreams.batch.protocol.slice.slice import FrozenTarget, Slice
 from airflow_kstreams.batch.run.attempts import CoordinatorAttempt
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease import Claimant, CoordinatorLease
+from airflow_kstreams.batch.run.tables.fresh_looks import on_fresh_look
 from airflow_kstreams.batch.run.tables.landing import SUMMARY
 from airflow_kstreams.batch.run.tables.targets import ids_of, require_tables
-from airflow_kstreams.streams.errors import TableMovedError, TableRefusedError, TableUnavailableError
+from airflow_kstreams.streams.errors import TableMovedError, TableRefusedError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.table_plan import TablePlan, changes_for
 from airflow_kstreams.streams.tables.table_port import TableCommit, TableLook, TablePort, TablesPort
 
-#: Looks at a table that others change at the same time.
-_LOOKS = 5
 _NAME = "tables accept"
+_Result = TypeVar("_Result")
 
 
 class AcceptedTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,28 +115,32 @@ def _accepted(
     port: TablePort, table: TablePlan, application_id: str, ledger: Mapping[str, LandedTable]
 ) -> tuple[LandedTable | None, str]:
     """Make a table's mark the ledger's; return what the ledger is to say, None if it says so, and why."""
-    known = ledger.get(table.name)
-    for _ in range(_LOOKS):
-        look = _there(port, table, application_id)
-        mark = look.marks.get(table.name, 0)
-        sequence = max(mark, 0 if known is None else known.sequence)
-        cause = _difference(port, look, known, mark)
-        if not cause:
-            return None, "as the ledger has it"
-        snapshot = look.snapshot
-        if mark < sequence:
-            commit = TableCommit(
-                application_id=application_id,
-                sink=table.name,
-                sequence=sequence,
-                summary={f"{SUMMARY}accepted": application_id, f"{SUMMARY}sequence": str(sequence)},
-            )
-            try:
-                snapshot = port.commit(look, commit)
-            except TableMovedError:
-                continue
-        return LandedTable(table_id=look.table_id, sequence=sequence, snapshot=snapshot), cause
-    raise _moving(table)
+    return _fresh(table, partial(_accepted_once, port, table, application_id, ledger.get(table.name)))
+
+
+def _fresh(table: TablePlan, act: Callable[[], _Result]) -> _Result:
+    return on_fresh_look(table.name, act, fix="accept it once they are done")
+
+
+def _accepted_once(
+    port: TablePort, table: TablePlan, application_id: str, known: LandedTable | None
+) -> tuple[LandedTable | None, str]:
+    look = _there(port, table, application_id)
+    mark = look.marks.get(table.name, 0)
+    sequence = max(mark, 0 if known is None else known.sequence)
+    cause = _difference(port, look, known, mark)
+    if not cause:
+        return None, "as the ledger has it"
+    snapshot = look.snapshot
+    if mark < sequence:
+        commit = TableCommit(
+            application_id=application_id,
+            sink=table.name,
+            sequence=sequence,
+            summary={f"{SUMMARY}accepted": application_id, f"{SUMMARY}sequence": str(sequence)},
+        )
+        snapshot = port.commit(look, commit)
+    return LandedTable(table_id=look.table_id, sequence=sequence, snapshot=snapshot), cause
 
 
 def _difference(port: TablePort, look: TableLook, known: LandedTable | None, mark: int) -> str:
@@ -163,15 +169,8 @@ def _there(port: TablePort, table: TablePlan, application_id: str) -> TableLook:
         port.create(table.columns, table.partition_by)
         look = port.look(application_id)
     if look is None:
-        raise _moving(table)
+        raise TableMovedError(f"table {table.name!r} is gone again")
     return look
-
-
-def _moving(table: TablePlan) -> TableUnavailableError:
-    return TableUnavailableError(
-        f"table {table.name!r} was changed by others at each of {_LOOKS} looks",
-        fix="accept it once they are done",
-    )
 
 
 class _AcceptedSlice:
@@ -206,7 +205,7 @@ class _AcceptedSlice:
         for table in plan.topology.tables:
             old = plan.targets[table.name]
             port = self._tables.table(table)
-            look = _there(port, table, self._session.application_id)
+            look = _fresh(table, partial(_there, port, table, self._session.application_id))
             targets[table.name] = new = self._target(table, look, old)
             known = landed.get(table.name)
             if known is not None and _is_behind(port, look, known):

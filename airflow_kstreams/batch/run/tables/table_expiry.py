@@ -6,18 +6,13 @@ again by the next one.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import msgspec
 
+from airflow_kstreams.batch.run.tables.fresh_looks import on_fresh_look
 from airflow_kstreams.batch.run.tables.targets import require_tables
-from airflow_kstreams.streams.errors import TableMovedError, TableUnavailableError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.table_plan import TablePlan
 from airflow_kstreams.streams.tables.table_port import TablePort, TablesPort
-
-#: Looks at a table that others change at the same time.
-_LOOKS = 5
 
 
 class ExpiredTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,16 +44,14 @@ def expire_tables(tables: TablesPort | None, plan: TopologyPlan, keep: int) -> l
 
 
 def _expired(port: TablePort, table: TablePlan, keep: int) -> ExpiredTable:
-    for _ in range(_LOOKS):
+    def expired() -> tuple[int, int]:
         look = port.look()
         if look is None:
-            return ExpiredTable(table=table.name, format=table.format, before=0, after=0)
+            return 0, 0
         before = len(port.snapshots(look))
-        with suppress(TableMovedError):
-            port.expire(look, keep)
-            now = port.look()
-            after = 0 if now is None else len(port.snapshots(now))
-            return ExpiredTable(table=table.name, format=table.format, before=before, after=after)
-    raise TableUnavailableError(
-        f"table {table.name!r} was changed by others at each of {_LOOKS} looks", fix="try again later"
-    )
+        port.expire(look, keep)
+        now = port.look()
+        return before, 0 if now is None else len(port.snapshots(now))
+
+    before, after = on_fresh_look(table.name, expired, fix="try again later")
+    return ExpiredTable(table=table.name, format=table.format, before=before, after=after)

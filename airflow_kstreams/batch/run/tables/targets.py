@@ -20,30 +20,27 @@ finished.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 
 from airflow_kstreams.batch.ledger.facts import LandedTable
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTarget
+from airflow_kstreams.batch.run.tables.fresh_looks import on_fresh_look
 from airflow_kstreams.batch.run.tables.replacing import ReplacedInterval, digest_of
 from airflow_kstreams.streams.errors import (
     ConfigError,
     TableMovedError,
     TableRefusedError,
-    TableUnavailableError,
     TopologyError,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.table_plan import Column, TablePlan, changes_for
+from airflow_kstreams.streams.table_plan import Column, SchemaChanges, TablePlan, changes_for
 from airflow_kstreams.streams.tables.table_port import SAY_WHERE_TABLES_ARE, TableLook, TablePort, TablesPort
 
 log = package_log(__name__)
 #: The way out where a table is right as it is.
 ACCEPT = "or take it as it is: airflow-kstreams tables APP.py accept"
-#: Looks at a table that others change at the same time.
-_LOOKS = 5
 
 
 def frozen_targets(
@@ -140,31 +137,39 @@ class _TableAtBegin:
         )
 
     def _fitting(self) -> TableLook:
-        for _ in range(_LOOKS):
-            look = self._look()
-            self._refuse_other(look)
-            changes = changes_for(self._table.columns, look.columns)
-            if changes.refused:
-                raise self._unfit(look, changes.refused)
-            if look.partition_by != self._table.partition_by:
-                raise TopologyError(
-                    f"table {self._table.name!r} is partitioned by {_listed(look.partition_by)}, and the "
-                    f"topology says {_listed(self._table.partition_by)}",
-                    fix="write the table's own partitioning in partition_by, or name another table",
-                )
-            if not changes:
-                return look
-            with suppress(TableMovedError):
-                self._port.widen(look, added=changes.added, widened=changes.widened)
-                log.info(
-                    "table %s gets the columns %s",
-                    self._table.name,
-                    _columns((*changes.added, *changes.widened)),
-                )
-        raise TableUnavailableError(
-            f"table {self._table.name!r} was changed by others at each of {_LOOKS} looks",
-            fix="retry the run",
+        return on_fresh_look(self._table.name, self._prepared, fix="retry the run")
+
+    def _prepared(self) -> TableLook:
+        """Look at the table, and add or widen columns.
+
+        :raises TableMovedError: others changed the table at the same time.
+        """
+        look, changes = self._compared()
+        if not changes:
+            return look
+        self._port.widen(look, added=changes.added, widened=changes.widened)
+        log.info(
+            "table %s gets the columns %s", self._table.name, _columns((*changes.added, *changes.widened))
         )
+        look, changes = self._compared()
+        if changes:
+            raise TableMovedError(f"table {self._table.name!r} has lost the columns that were added")
+        return look
+
+    def _compared(self) -> tuple[TableLook, SchemaChanges]:
+        """Look at the table; return the look, and the changes of columns that rows need."""
+        look = self._look()
+        self._refuse_other(look)
+        changes = changes_for(self._table.columns, look.columns)
+        if changes.refused:
+            raise self._unfit(look, changes.refused)
+        if look.partition_by != self._table.partition_by:
+            raise TopologyError(
+                f"table {self._table.name!r} is partitioned by {_listed(look.partition_by)}, and the "
+                f"topology says {_listed(self._table.partition_by)}",
+                fix="write the table's own partitioning in partition_by, or name another table",
+            )
+        return look, changes
 
     def _look(self) -> TableLook:
         look = self._port.look(self._app)

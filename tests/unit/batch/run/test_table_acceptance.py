@@ -148,7 +148,7 @@ def test_run_whose_mark_is_there_is_left_as_it_is(scene: LandedScene) -> None:
     assert not accept(scene).changed
 
 
-@pytest.mark.remedy("table_acceptance._moving")
+@pytest.mark.remedy("table_acceptance._fresh")
 def test_acceptance_beside_a_busy_writer_is_made_once_that_is_done(scene: LandedScene) -> None:
     scene.run("r1")
     scene.other.make_anew()

@@ -159,7 +159,7 @@ CASES = [
         lambda s, state: s.other.change_columns((Column("text", "text"),)),
     ),
     walked(
-        "targets._TableAtBegin._fitting: write the table's own partitioning",
+        "targets._TableAtBegin._compared",
         lambda s: s.other.change_partitioning(("text",)),
         TopologyError,
         lambda s, state: {"partition_by": ["text"]},
@@ -184,7 +184,7 @@ def test_table_that_is_not_as_the_last_run_left_it_is_refused_until_it_is_mended
     assert scene.rows() == scene.sent
 
 
-@pytest.mark.remedy("targets._TableAtBegin._fitting: retry the run")
+@pytest.mark.remedy("targets._TableAtBegin._fitting")
 def test_run_is_begun_again_when_others_kept_changing_the_columns(scene: Scene) -> None:
     scene.run("r1")
     scene.send()
