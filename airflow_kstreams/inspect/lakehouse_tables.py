@@ -53,6 +53,7 @@ def notes_of_tables(found: SeenTables) -> Iterator[str]:
                 yield f"What to do: {each.refused.remedy}"
     if found.waiting is None:
         yield "Not looked at: the list of files, which this user may not read"
+    yield from (f"Not looked at: {text}" for text in found.not_seen)
     yield from (f"Listed, not landed: {waiting_text(each)}" for each in found.waiting or ())
 
 

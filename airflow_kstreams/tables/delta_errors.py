@@ -20,6 +20,15 @@ from deltalake.exceptions import (
 from airflow_kstreams.streams.errors import KStreamsError, TableMovedError, TableRefusedError
 from airflow_kstreams.tables.storage_errors import TablePlace, storage_error
 
+#: What the library says of a table whose protocol it does not know, as far as the log has it.
+_UNKNOWN_PROTOCOL = (
+    "kernel error: unsupported:",
+    "unsupported table features",
+    "table features must be specified",
+    "invalid protocol action",
+    "catalog-managed table",
+)
+
 
 @contextmanager
 def port_errors(place: TablePlace, doing: str) -> Iterator[None]:
@@ -39,6 +48,11 @@ def port_errors(place: TablePlace, doing: str) -> Iterator[None]:
 def _port_error(place: TablePlace, doing: str, error: Exception) -> KStreamsError:
     what = f"table {place.name!r}: {doing}"
     match error:
+        case DeltaError() if any(words in str(error).lower() for words in _UNKNOWN_PROTOCOL):
+            return TableRefusedError(
+                f"{what}: refused: the table has a feature that is not known here: {place.said(error)}",
+                fix="drop that feature of the table in its own engine, or write to another table",
+            )
         case CommitFailedError():
             return TableMovedError(f"{what}: the table has changed since the look: {place.said(error)}")
         case DeltaProtocolError() | SchemaMismatchError() | ValueError():

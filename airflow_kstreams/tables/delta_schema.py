@@ -51,6 +51,8 @@ _KNOWN_FEATURES = {
 }
 #: From this version of the protocol on, a table lists its features; the ones before are known.
 _LISTED_FEATURES = 7
+#: Version by which a table has identity columns, whether a column is one or not.
+_IDENTITY_COLUMNS = 6
 #: Metadata of a column that asks something of each writer -> what it is.
 _COLUMN_RULES = {
     "delta.generationExpression": "is generated",
@@ -166,6 +168,8 @@ def refused_features(table: DeltaTable, configuration: Mapping[str, str]) -> tup
     said = []
     if protocol.min_writer_version > _LISTED_FEATURES:
         said.append(f"it asks for writers of version {protocol.min_writer_version} of Delta's protocol")
+    if protocol.min_writer_version == _IDENTITY_COLUMNS:
+        said.append("it asks for writers that know identity columns (version 6 of Delta's protocol)")
     said += [
         f"it has the feature {name}, which is not written here"
         for name in sorted(set(protocol.writer_features or ()) - _KNOWN_FEATURES)

@@ -171,6 +171,55 @@ def test_table_is_refused_when_it_lists_a_feature_that_is_not_written_here(
 
 
 @pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ({"minReaderVersion": 3, "readerFeatures": ["madeUp"], "writerFeatures": ["madeUp"]}, "madeUp"),
+        ({"minReaderVersion": 3, "readerFeatures": ["catalogManaged"]}, "catalog-managed"),
+        (
+            {"minReaderVersion": 3, "readerFeatures": ["deletionVectors"], "writerFeatures": []},
+            "DeletionVectors",
+        ),
+        ({"minReaderVersion": 9, "writerFeatures": None}, "protocol"),
+    ],
+)
+@pytest.mark.remedy("delta_errors._port_error")
+def test_table_that_the_library_cannot_read_is_refused_with_the_feature(
+    stand: Stand, protocol: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    stand.created()
+    features = {"writerFeatures": ["catalogManaged", "inCommitTimestamp"], "minWriterVersion": 7, **protocol}
+    known: dict[str, Any] = {}
+
+    def change(_: dict[str, Any], found: dict[str, Any]) -> None:
+        known.update(found)
+        found.update({name: value for name, value in features.items() if value is not None})
+
+    _rewritten(stand, change)
+    with pytest.raises(TableRefusedError, match=said) as refused:
+        stand.port().look()
+    assert not refused.value.is_retriable
+    other = delta_stand(f"{tmp_path}/other", {})
+    assert looked(other.created()).refused == ()
+
+    def dropped(_: dict[str, Any], found: dict[str, Any]) -> None:
+        found.clear()
+        found.update(known)
+
+    _rewritten(stand, dropped)
+    assert looked(stand.port()).refused == ()
+
+
+def test_table_whose_protocol_has_identity_columns_is_refused_at_look_and_commit(stand: Stand) -> None:
+    port = stand.created()
+    # Versions of the protocol below 7 name no feature: the sixth is that of identity columns.
+    _rewritten(stand, lambda _, protocol: protocol.update(minReaderVersion=2, minWriterVersion=6))
+    look = looked(port)
+    assert look.refused == ("it asks for writers that know identity columns (version 6 of Delta's protocol)",)
+    with pytest.raises(TableRefusedError, match="IdentityColumns"):
+        port.commit(look, commit_of(1))
+
+
+@pytest.mark.parametrize(
     ("rule", "said"),
     [
         ("delta.generationExpression", "is generated"),

@@ -75,6 +75,7 @@ class RunStatus:
     :param standing: where the run stands that is under way, or whose begin failed; None if there is none.
     :param waiting: rows that the run under way has listed for tables and that are in no snapshot yet; None if
         this user may not read the list.
+    :param not_seen: what of that list could not be read, and why.
     :param histories: what happened to the last few runs that have not finished.
     """
 
@@ -97,6 +98,7 @@ class RunStatus:
     expansions: tuple[ProcessorPlan, ...] | None = ()
     standing: Standing | None = None
     waiting: tuple[WaitingRows, ...] | None = ()
+    not_seen: tuple[str, ...] = ()
     histories: Histories = field(default_factory=Histories)
 
     @property
@@ -161,7 +163,7 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         counts, ends = _counts_and_ends(admin, positions)
         recorded = ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
-        histories, waiting = facts.histories, waiting_of(cluster, facts, clock)
+        histories, listed = facts.histories, waiting_of(cluster, facts, clock)
     return RunStatus(
         application_id=application_id,
         state=facts.state,
@@ -181,7 +183,8 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
         counts=counts,
         expansions=more,
         standing=standing_of(facts, histories, clock.now_ms()),
-        waiting=waiting,
+        waiting=listed.waiting,
+        not_seen=listed.not_seen,
         histories=histories,
     )
 

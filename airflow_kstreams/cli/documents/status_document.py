@@ -215,6 +215,7 @@ class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     :param parked_due_ms: time at which the first of them is due, epoch milliseconds; null if none is.
     :param rows_waiting: rows that the run under way has listed for tables and that are in no snapshot yet;
         null if this user may not read the list.
+    :param not_seen: what of that list could not be read, and why.
     :param runs: finished runs, oldest first, as many as --runs says.
     :param metadata: records of the metadata topic with --records; else empty.
     :param suspicions: what is odd about the last run, and about what waits or does not come.
@@ -234,6 +235,7 @@ class StatusDocument(msgspec.Struct, frozen=True, kw_only=True):
     parked: Sequence[ParkedRecords]
     parked_due_ms: int | None
     rows_waiting: Sequence[WaitingRows] | None
+    not_seen: Sequence[str]
     runs: Sequence[PastRun]
     metadata: Sequence[str]
     suspicions: Sequence[Suspicion]
@@ -296,6 +298,7 @@ def status_document(
         ],
         parked_due_ms=found.parked_due_ms,
         rows_waiting=found.waiting,
+        not_seen=found.not_seen,
         runs=[*map(_finished, last_runs(found, runs))],
         metadata=found.metadata if records else (),
         suspicions=suspicions,

@@ -198,6 +198,7 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
         number = sum_parked(parked_total(found.parked))
         yield "parked", f"{counted(number, 'record')}; {due_text(found.parked_due_ms)}"
     yield from waiting_lines(found.waiting)
+    yield from (("not looked at", text) for text in found.not_seen)
     if found.lease is None:
         yield "lease", "not held"
     else:

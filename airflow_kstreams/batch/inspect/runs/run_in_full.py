@@ -183,7 +183,10 @@ def _one(
     if now is not None and run_id in (None, now.run_id):
         seen = seen_under_way(facts, now, now_ms=clock.now_ms())
         found = _in_full(now, seen, facts.histories.of(now.run_id))
-        return msgspec.structs.replace(found, waiting=waiting_of(cluster, facts, clock))
+        listed = waiting_of(cluster, facts, clock)
+        return msgspec.structs.replace(
+            found, waiting=listed.waiting, not_seen=(*found.not_seen, *listed.not_seen)
+        )
     done = ledger.last() if run_id is None else ledger.find(run_id) or ledger.taken_back.get(run_id)
     history = None if run_id is None or done is not None else facts.histories.of(run_id)
     if history is not None:

@@ -6,7 +6,7 @@ A look takes what is committed at its moment: files of open transactions are not
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 import msgspec
@@ -67,24 +67,45 @@ def landed_by(run: RunSummary) -> tuple[LandedRows, ...]:
     )
 
 
-def waiting_of(cluster: ClusterPort, facts: RunFacts, clock: Clock) -> tuple[WaitingRows, ...] | None:
-    """Return what the run under way has listed and not landed, by table; nothing without such a run or
-    tables, None where this user may not read the list.
+class SeenList(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of the list of files of the run under way.
 
-    :raises RunError: the list holds what no task has written.
+    :param waiting: what it lists and what is in no snapshot yet, by table; None where this user may not read
+        it.
+    :param not_seen: what in it could not be read, and why.
     """
-    slice_ = facts.under_way
+
+    waiting: tuple[WaitingRows, ...] | None = ()
+    not_seen: tuple[str, ...] = ()
+
+
+def waiting_of(cluster: ClusterPort, facts: RunFacts, clock: Clock) -> SeenList:
+    """Return what the run under way has listed and not landed; nothing without such a run or tables."""
+    slice_, foreign = facts.under_way, list[str]()
     if slice_ is None or not slice_.plan.targets:
-        return ()
+        return SeenList()
     try:
         with closing(cluster.admin()) as admin:
-            listed = listed_files(cluster, admin, slice_, clock=clock, tasks_own=True)
+            listed = listed_files(
+                cluster, admin, slice_, clock=clock, tasks_own=True, pass_over=foreign.append
+            )
     except AccessDeniedError:
-        return None
-    return tuple(
+        return SeenList(waiting=None)
+    waiting = tuple(
         WaitingRows(table=name, rows=sum(file.rows for file in files), files=len(files))
         for name, files in sorted(listed.items())
     )
+    return SeenList(waiting=waiting, not_seen=tuple(_foreign_texts(slice_, foreign)))
+
+
+def _foreign_texts(slice_: Slice, foreign: Sequence[str]) -> Iterator[str]:
+    """Yield a text on what no task has written; the run cannot land with it."""
+    if foreign:
+        more = f", and {counted(len(foreign) - 1, 'more record')}" if foreign[1:] else ""
+        yield (
+            f"a part of the list of files of run {slice_.run_id!r}: {foreign[0]}{more}. No task of the "
+            "application has written that, and the run cannot land with it"
+        )
 
 
 def waiting_lines(waiting: Sequence[WaitingRows] | None) -> Iterator[tuple[str, str]]:
@@ -104,12 +125,19 @@ def waiting_text(each: WaitingRows) -> str:
 
 
 def listed_files(
-    cluster: ClusterPort, admin: AdminPort, slice_: Slice, *, clock: Clock, tasks_own: bool = False
+    cluster: ClusterPort,
+    admin: AdminPort,
+    slice_: Slice,
+    *,
+    clock: Clock,
+    tasks_own: bool = False,
+    pass_over: Callable[[str], None] | None = None,
 ) -> Mapping[str, list[FileFacts]]:
     """Return the files that a run has listed so far: name of a table's sink -> its files.
 
     :param slice_: the slice of a run that is not finished.
     :param tasks_own: leave out the files into which those of tasks were merged: they have the same rows.
+    :param pass_over: gets a text on each record that no task has written; without it, such a one is an error.
     :raises RunError: the list holds what no task has written.
     """
     plan, found = slice_.plan.topology, defaultdict[str, list[FileFacts]](list)
@@ -124,6 +152,9 @@ def listed_files(
             try:
                 name, listed = reading.read(record, run_id=slice_.run_id)
             except UnreadableError as error:
+                if pass_over is not None:
+                    pass_over(f"in {partition}, {error}")
+                    continue
                 raise RunError(
                     f"the list of files of run {slice_.run_id!r} cannot be read: in {partition}, {error}; no "
                     "task of the application has written that",

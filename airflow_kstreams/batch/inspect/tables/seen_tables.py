@@ -71,11 +71,13 @@ class SeenTables(ShownInNotebooks, frozen=True, kw_only=True):
     :param tables: the tables, by name.
     :param waiting: rows that the run under way has listed, and that are in no snapshot yet; null if this user
         may not read the list.
+    :param not_seen: what of the list could not be read, and why.
     """
 
     application_id: str
     tables: tuple[SeenTable, ...]
     waiting: tuple[WaitingRows, ...] | None = ()
+    not_seen: tuple[str, ...] = ()
 
 
 def read_tables(
@@ -92,12 +94,14 @@ def read_tables(
     opened = require_tables(tables, plan) if plan.tables else tables
     with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=app)) as reader:
         facts = known_facts(cluster, app, admin, reader, clock)
+    listed = waiting_of(cluster, facts, clock)
     return SeenTables(
         application_id=app,
         tables=tuple(
             seen_table(opened, plan, table, facts.ledger) for table in plan.tables if opened is not None
         ),
-        waiting=waiting_of(cluster, facts, clock),
+        waiting=listed.waiting,
+        not_seen=listed.not_seen,
     )
 
 

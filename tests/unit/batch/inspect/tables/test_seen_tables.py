@@ -15,7 +15,7 @@ from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.cli.documents.status_document import status_document
 from airflow_kstreams.cli.tables.status_tables import status_tables
 from airflow_kstreams.streams import Topology
-from airflow_kstreams.streams.errors import ConfigError, TableUnavailableError
+from airflow_kstreams.streams.errors import ConfigError, RunError, TableUnavailableError
 from airflow_kstreams.streams.table_plan import Column
 from airflow_kstreams.testing.faults import FaultyTables
 from tests.support.tables.beside_topics import TABLE
@@ -41,6 +41,30 @@ def test_status_shows_the_snapshots_of_runs_and_the_rows_that_wait(scene: Landed
     assert "Snapshots of tables" in text
     scene.application.finish("r2")
     assert read_status(scene.kafka, APP, clock=scene.clock).waiting == ()
+
+
+def test_record_that_no_task_wrote_is_said_and_the_rest_is_shown(scene: LandedScene) -> None:
+    scene.listed("r1", 2)
+    for key in (b"not-ours", TABLE.encode()):
+        scene.kafka.append("app-table-files", b"by hand", key)
+    waiting = (WaitingRows(table=TABLE, rows=2, files=1),)
+    status, full = read_status(scene.kafka, APP, clock=scene.clock), inspect.run(APP, "r1", scene.kafka)
+    seen = inspect.tables(APP, scene.topology, scene.kafka, scene.tables)
+    for found in (status, full, seen):
+        (text,) = found.not_seen
+        assert text.startswith(
+            "a part of the list of files of run 'r1': in app-table-files-0, offset 2 lists a file of no "
+            "table of this topology, and 1 more record. No task of the application has written that"
+        )
+        assert found.waiting == waiting
+    document = status_document(status, runs=5, records=False)
+    assert [*document.not_seen] == [*status.not_seen]
+    shown = "\n".join(map(str, status_tables(status, 5)))
+    for each in (shown, full._repr_html_(), seen._repr_html_()):
+        assert "app-table-files-0, offset 2" in each
+    # The run itself does not land with it.
+    with pytest.raises(RunError, match="offset 2 lists a file of no table"):
+        scene.application.finish("r1")
 
 
 def test_run_in_full_has_its_snapshots_and_counts_in_tables_and_html(scene: LandedScene) -> None:
