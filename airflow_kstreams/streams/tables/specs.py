@@ -49,7 +49,11 @@ _ICEBERG_TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket", "tr
 _DELTA_TRANSFORMS = ("identity", "date", "hour")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100}){1,9}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_URI = re.compile(r"(?:(?:s3|s3a|gs|gcs|az|abfs|abfss|file)://|/)[^\s?#]+")
+_URI = re.compile(r"(?:(?:s3|s3a|gs|gcs|az|abfs|abfss|file)://|/)[^\s?#@]++")
+#: Azure names its container ahead of an @.
+_CONTAINER = re.compile(r"abfss?://[a-z0-9-]{3,63}+@[^\s?#@/]++(?:/[^\s?#@]*+)?")
+#: Parts of a path that are no folder for a table.
+_NO_FOLDERS = {"", ".", "..", "_delta_log"}
 #: Name of a type in the id of a serde -> the type.
 _KEY_TYPES: dict[str, Any] = {
     "string": str,
@@ -212,12 +216,7 @@ class DeltaTable:
 
     def __post_init__(self) -> None:
         table = f"DeltaTable {self.uri!r}"
-        if (
-            not isinstance(self.uri, str)
-            or not _URI.fullmatch(self.uri)
-            or "@" in self.uri.partition("://")[2]
-        ):
-            self._check_container(table)
+        self._check_location(table)
         object.__setattr__(self, "uri", self.uri.rstrip("/"))
         object.__setattr__(self, "name", self.name or self.uri.rpartition("/")[2])
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -228,16 +227,14 @@ class DeltaTable:
         made = _made(table, self, row_shape(self.row, table=table).with_ids_as_text(), _DELTA_TRANSFORMS)
         object.__setattr__(self, "_made", made)
 
-    def _check_container(self, table: str) -> None:
-        """Refuse what is no location. Azure names its container ahead of an @."""
-        text = self.uri if isinstance(self.uri, str) else ""
-        if re.fullmatch(r"abfss?://[a-z0-9-]{3,63}@[^\s?#@]+", text):
-            return
-        raise TopologyError(
-            f"{table} at {call_site()} is no location of a table",
-            fix="write s3://bucket/path, gs://..., abfss://container@account/path or an absolute path, "
-            "without spaces, ?, # and another @; credentials belong in the connection",
-        )
+    def _check_location(self, table: str) -> None:
+        if not _is_location(self.uri):
+            raise TopologyError(
+                f"{table} at {call_site()} is no location of a table",
+                fix="write s3://bucket/path, gs://..., abfss://container@account/path or an absolute path, "
+                "without spaces, ?, #, another @, and without empty parts, . or .. between slashes; "
+                "credentials belong in the connection",
+            )
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -271,6 +268,17 @@ class DeltaTable:
         :param run_id: the run, for ``_run``.
         """
         return compiled(self._made.rows(), run_id=run_id)
+
+
+def _is_location(uri: object) -> bool:
+    """Whether a table may be there: in a folder of this machine, or in a bucket or container."""
+    if not isinstance(uri, str) or not (_URI.fullmatch(uri) or _CONTAINER.fullmatch(uri)):
+        return False
+    scheme, _, rest = uri.rpartition("://")
+    place, *folders = rest.rstrip("/").split("/")
+    if scheme in ("", "file"):
+        return place == "" and folders != [] and _NO_FOLDERS.isdisjoint(folders)
+    return place != "" and _NO_FOLDERS.isdisjoint(folders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -226,7 +226,7 @@ WALKS: list[Any] = [
     ),
     *(
         walked(
-            "specs.DeltaTable._check_container",
+            "specs.DeltaTable._check_location",
             lambda wrong=wrong: delta(wrong),
             lambda fix, told=told: delta(told(fix)).plan.location,
             wanted,
@@ -238,6 +238,8 @@ WALKS: list[Any] = [
             ("./lake", lambda fix: "/lake/b", "/lake/b"),
             ("/my lake/b", lambda fix: "/my_lake/b", "/my_lake/b"),
             ("s3://lake/b?versionId=1", lambda fix: "s3://lake/b", "s3://lake/b"),
+            ("/lake//b", lambda fix: "/lake/b", "/lake/b"),
+            ("/lake/../b", lambda fix: "/b", "/b"),
             ("s3://lake/b@home", lambda fix: "s3://lake/b-home", "s3://lake/b-home"),
             ("s3://key:secret@lake/b", lambda fix: "s3://lake/b", "s3://lake/b"),
         )

@@ -253,19 +253,35 @@ def test_name_is_refused_when_no_catalogue_has_it(name: Any) -> None:
         "s3://u:p@lake/x",
         "s3://lake/x?key=1",
         "/a b",
+        "/",
+        "//",
+        "//lake",
+        "/lake//carriers",
+        "/lake/../carriers",
+        "/lake/.",
+        "file://lake/carriers",
+        "file:///",
+        "s3:///carriers",
+        "s3://lake//carriers",
+        "gs://lake/..",
+        "abfss://files@/carriers",
+        "s3://lake/carriers/_delta_log",
         None,
     ],
 )
 def test_location_is_refused_when_it_is_none(uri: Any) -> None:
-    with pytest.raises(TopologyError, match="is no location of a table"):
-        DeltaTable(uri, row=Place)
+    for name in ("", "carriers"):
+        with pytest.raises(TopologyError, match="is no location of a table"):
+            DeltaTable(uri, row=Place, name=name)
 
 
 @pytest.mark.parametrize(
     ("uri", "name"),
     [
         ("/lake/carriers/", "carriers"),
-        ("s3a://lake/a/carriers", "carriers"),
+        ("file:///lake/carriers", "carriers"),
+        ("s3://carriers", "carriers"),
+        ("s3a://lake/a/carriers//", "carriers"),
         ("abfss://files@account.dfs.core.windows.net/carriers", "carriers"),
         ("gs://lake/carriers", "carriers"),
     ],
