@@ -225,8 +225,9 @@ class DeltaTablePort:
             return False
         return self._log().leads_to(int(snapshot), int(look.snapshot))
 
-    def snapshots(self, look: TableLook) -> tuple[Snapshot, ...]:
+    def snapshots(self, look: TableLook, *, taken_back: bool = False) -> tuple[Snapshot, ...]:
         """Return the versions that the log still has, the oldest first. See ``TablePort``."""
+        del taken_back
         return tuple(reversed(list(self._log().snapshots(int(look.snapshot)))))
 
     def added(self, look: TableLook, snapshot: str) -> Mapping[str, int] | None:

@@ -282,9 +282,14 @@ class IcebergTablePort:
             return False
         return None
 
-    def snapshots(self, look: TableLook) -> tuple[Snapshot, ...]:
-        """Return the newest snapshot and those before it, as far as they are kept, the oldest first."""
-        return tuple(reversed([_described(each) for each in _line(_table(look))]))
+    def snapshots(self, look: TableLook, *, taken_back: bool = False) -> tuple[Snapshot, ...]:
+        """Return the newest snapshot and those before it, as far as they are kept. See ``TablePort``."""
+        if not taken_back:
+            return tuple(reversed([_described(each) for each in _line(_table(look))]))
+        kept = _table(look).metadata.snapshots
+        return tuple(
+            map(_described, sorted(kept, key=lambda each: (each.sequence_number or 0, each.timestamp_ms)))
+        )
 
     def added(self, look: TableLook, snapshot: str) -> Mapping[str, int] | None:
         """Return files by the snapshot that their manifests name. See ``TablePort``.

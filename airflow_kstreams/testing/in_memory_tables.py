@@ -293,9 +293,11 @@ class InMemoryTable:
             return False
         return None
 
-    def snapshots(self, look: TableLook) -> tuple[Snapshot, ...]:
-        """Return the line, the oldest snapshot first."""
-        return tuple(reversed([each.snapshot for each in cast("_State", look.state).line()]))
+    def snapshots(self, look: TableLook, *, taken_back: bool = False) -> tuple[Snapshot, ...]:
+        """Return the line, the oldest snapshot first; or all snapshots that are kept."""
+        state = cast("_State", look.state)
+        found = state.kept.values() if taken_back else state.line()
+        return tuple(sorted((each.snapshot for each in found), key=lambda each: int(each.snapshot)))
 
     def added(self, look: TableLook, snapshot: str) -> Mapping[str, int] | None:
         """Return the files that a snapshot has added and that are in the newest one."""

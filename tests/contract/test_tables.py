@@ -329,6 +329,10 @@ def test_mark_survives_rollback_and_the_history_says_which_snapshots_are_left(an
     look = looked(port)
     assert look.marks == {SINK: 3}
     assert [port.holds(look, each) for each in snapshots] == [True, True, False]
+    runs = [each.summary.get("kstreams.run-id", "") for each in port.snapshots(look, taken_back=True)]
+    assert [run for run in runs if run] == ["run-1", "run-2", "run-3"]
+    ours = {each.snapshot for each in port.snapshots(look, taken_back=True)}
+    assert ours.issuperset(snapshots)
     port.commit(look, commit_of(4, anywhere.write(port, look, row(4))))
     look = looked(port)
     assert [port.holds(look, each) for each in snapshots] == [True, True, False]

@@ -257,8 +257,12 @@ class TablePort(Protocol):
         """
         ...
 
-    def snapshots(self, look: TableLook) -> tuple[Snapshot, ...]:
-        """Return the history up to the newest snapshot, the oldest first, as far as it is kept."""
+    def snapshots(self, look: TableLook, *, taken_back: bool = False) -> tuple[Snapshot, ...]:
+        """Return the history up to the newest snapshot, the oldest first, as far as it is kept.
+
+        :param taken_back: with the snapshots that the table was rolled back past, as far as they are kept.
+            Delta's history has them anyway.
+        """
         ...
 
     def added(self, look: TableLook, snapshot: str) -> Mapping[str, int] | None:

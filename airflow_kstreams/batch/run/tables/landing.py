@@ -393,9 +393,13 @@ def looking_again(session: CoordinatorSession, table: str) -> tenacity.Retrying:
 
 
 def snapshot_of(port: TablePort, look: TableLook, application_id: str, sequence: int) -> str:
-    """Return the id of the snapshot that a commit made; empty if the history does not show it any more."""
+    """Return the id of the snapshot that a commit made; empty if the history does not show it any more.
+
+    It is looked for among those that the table was rolled back past, too: then the next begin sees that the
+    rows are missing.
+    """
     said = {f"{SUMMARY}application-id": application_id, f"{SUMMARY}sequence": str(sequence)}.items()
-    for snapshot in reversed(port.snapshots(look)):
+    for snapshot in reversed(port.snapshots(look, taken_back=True)):
         if said <= snapshot.summary.items():
             return snapshot.snapshot
     return ""

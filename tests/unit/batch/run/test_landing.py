@@ -72,6 +72,48 @@ def test_finish_lands_what_is_sealed_once_the_catalogue_answers_again(scene: Sce
     assert scene.rows() == scene.sent
 
 
+class AnswerLost:
+    """Commits take effect, and their answers are lost; then something happens to the table."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self.then = then
+
+    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+        """Make the call, see ``Interceptor``."""
+        result = effect()
+        if name == "table.commit":
+            self.then()
+            raise TableUnavailableError("no answer")
+        return result
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_rollback_past_a_commit_whose_answer_was_lost_is_seen_by_the_next_begin(
+    scene: Scene, forgotten: bool
+) -> None:
+    scene.run("r1")
+    (first,) = scene.tables.state(TABLE).kept
+    processed(scene, "r2")
+
+    def rolled_back() -> None:
+        scene.other.roll_back(first)
+        if forgotten:
+            scene.other.expire(1)
+
+    lost = FaultyTables(scene.tables, AnswerLost(rolled_back))
+    landed = scene.application(tables=lost).finish("r2").tables[TABLE]
+    # What is not kept any more cannot be told from what was expired.
+    assert landed.snapshot == ("" if forgotten else str(int(first) + 1))
+    if not forgotten:
+        with pytest.raises(
+            TableRefusedError, match="rolled back or restored past snapshot 2, commit 2 of run 'r2'"
+        ):
+            scene.run("r3")
+        scene.other.roll_back(landed.snapshot)
+        scene.application().run("r3")
+        assert scene.rows() == scene.sent
+
+
 @pytest.mark.remedy("landing.Landing._refuse_missing")
 def test_file_that_is_gone_is_a_loss_when_it_has_waited_for_an_hour(scene: Scene) -> None:
     processed(scene)
