@@ -94,16 +94,16 @@ def shown_check(found: TablesCheck) -> Iterator[Table]:
     if found.tables:
         yield Table(
             title=f"Tables of {found.application_id} beside its ledger",
-            columns=("table", "rows by run", "runs compared", "forgotten", "rows"),
+            columns=("table", "rows by run", "runs compared", "forgotten", "taken back", "rows"),
             rows=[
                 (
                     each.name,
                     "counted" if each.counted else "not counted",
-                    *map(number_text, (each.runs, each.forgotten, each.rows)),
+                    *map(number_text, (each.runs, each.forgotten, each.taken_back, each.rows)),
                 )
                 for each in found.tables
             ],
-            numbers=3,
+            numbers=4,
         )
     if found.differences:
         yield Table(
@@ -126,7 +126,10 @@ def shown_check(found: TablesCheck) -> Iterator[Table]:
 
 
 def notes_of_check(found: TablesCheck) -> Iterator[str]:
-    """Yield the result in one sentence."""
+    """Yield the result in one sentence, after what was accepted."""
+    for each in found.tables:
+        if each.taken_back:
+            yield f"{each.name}: {counted(each.taken_back, 'run')} taken back by an accepted rollback."
     if not found.tables:
         yield "The topology writes to no table."
     elif found.differences:

@@ -109,16 +109,16 @@ def tables_of_run(found: RunInFull) -> Iterator[Table]:
     if run.tables:
         yield Table(
             title="Snapshots of tables",
-            columns=("table", "snapshot", "sequence", "rows", "files"),
+            columns=("table", "snapshot", "sequence", "rows", "files", "bytes rewritten"),
             rows=[
                 (
                     each.table,
                     each.snapshot or "-",
-                    *map(number_text, (each.sequence, each.rows, each.files)),
+                    *map(number_text, (each.sequence, each.rows, each.files, each.rewritten_bytes)),
                 )
                 for each in run.tables
             ],
-            numbers=3,
+            numbers=4,
         )
     if found.audit is not None:
         yield _books(found.audit)

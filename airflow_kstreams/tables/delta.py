@@ -32,7 +32,13 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from airflow_kstreams.streams.errors import TableMovedError, TableRefusedError
 from airflow_kstreams.streams.table_plan import Column
-from airflow_kstreams.streams.tables.table_port import Snapshot, TableCommit, TableFiles, TableLook
+from airflow_kstreams.streams.tables.table_port import (
+    MadeSnapshot,
+    Snapshot,
+    TableCommit,
+    TableFiles,
+    TableLook,
+)
 from airflow_kstreams.tables.delta_errors import port_errors
 from airflow_kstreams.tables.delta_files import DeltaFiles, add_action, partition_text, relative
 from airflow_kstreams.tables.delta_log import DeltaLog
@@ -128,7 +134,7 @@ class DeltaTablePort:
         """Return the storage of the table's files. See ``TablePort``."""
         return DeltaFiles(self._root, self._options, self._place)
 
-    def commit(self, look: TableLook, commit: TableCommit) -> str:
+    def commit(self, look: TableLook, commit: TableCommit) -> MadeSnapshot:
         """Make one version. See ``TablePort``."""
         if commit.key_column and commit.added:
             return self._upsert(look, commit)
@@ -146,9 +152,9 @@ class DeltaTablePort:
                 partition_by=fields,
                 commit_properties=_properties(commit),
             )
-        return str(int(look.snapshot) + 1)
+        return MadeSnapshot(snapshot=str(int(look.snapshot) + 1))
 
-    def _upsert(self, look: TableLook, commit: TableCommit) -> str:
+    def _upsert(self, look: TableLook, commit: TableCommit) -> MadeSnapshot:
         """Make one version of the staged rows; where they change nothing, an empty one with the mark."""
         self._refuse_append_only(look)
         table, staged = self._unmoved(look), StagedFiles(self.files(look), commit.added, commit.key_column)
@@ -158,10 +164,9 @@ class DeltaTablePort:
             if str(table.version()) == look.snapshot:
                 return self.commit(look, replace(commit, added=()))
             left = before.keys() - _sizes(table).keys()
-        say_rewritten(
-            self._place.name, rewritten_bytes=sum(before[path] for path in left), new_bytes=staged.size
-        )
-        return str(int(look.snapshot) + 1)
+        rewritten = sum(before[path] for path in left)
+        say_rewritten(self._place.name, rewritten_bytes=rewritten, new_bytes=staged.size)
+        return MadeSnapshot(snapshot=str(int(look.snapshot) + 1), rewritten_bytes=rewritten)
 
     def _refuse_append_only(self, look: TableLook) -> None:
         if _table(look).metadata().configuration.get("delta.appendOnly", "false").lower() == "true":

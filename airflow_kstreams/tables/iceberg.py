@@ -41,6 +41,7 @@ from airflow_kstreams.streams.table_plan import Column
 from airflow_kstreams.streams.tables.partition_fields import field_of
 from airflow_kstreams.streams.tables.table_port import (
     FileFacts,
+    MadeSnapshot,
     RewrittenFiles,
     Snapshot,
     TableCommit,
@@ -172,11 +173,11 @@ class IcebergTablePort:
             raise TableMovedError(f"table {self._place.name!r} is gone")
         return table
 
-    def commit(self, look: TableLook, commit: TableCommit) -> str:
+    def commit(self, look: TableLook, commit: TableCommit) -> MadeSnapshot:
         """Make one snapshot. See ``TablePort``."""
         if commit.key_column and commit.added:
             return self._upsert(look, commit)
-        return self._committed(look, commit, commit.added, commit.removed)
+        return MadeSnapshot(snapshot=self._committed(look, commit, commit.added, commit.removed))
 
     def rewritten(self, snapshot: str, commit: TableCommit) -> RewrittenFiles:
         """Rewrite files for an upsert, or a part of it, and commit nothing.
@@ -193,7 +194,7 @@ class IcebergTablePort:
     def _rewrite(self, look: TableLook, commit: TableCommit) -> TableRewrite:
         return TableRewrite(look, self.files(look), commit, self._place, most_bytes=self._most_rewritten)
 
-    def _upsert(self, look: TableLook, commit: TableCommit) -> str:
+    def _upsert(self, look: TableLook, commit: TableCommit) -> MadeSnapshot:
         """Rewrite files for the state of the look, and make one snapshot of them."""
         with port_errors(self._place, "upsert"):
             rewrite = self._rewrite(look, commit)
@@ -201,13 +202,15 @@ class IcebergTablePort:
                 parts = self._rewriter(look, rewrite.by_bucket())
             else:
                 parts = [rewrite.made()]
+        rewritten = sum(part.removed_bytes for part in parts)
         say_rewritten(
             self._place.name,
-            rewritten_bytes=sum(part.removed_bytes for part in parts),
+            rewritten_bytes=rewritten,
             new_bytes=sum(file.size for file in commit.added),
         )
         added = [file for part in parts for file in part.added]
-        return self._committed(look, commit, added, [path for part in parts for path in part.removed])
+        removed = [path for part in parts for path in part.removed]
+        return MadeSnapshot(snapshot=self._committed(look, commit, added, removed), rewritten_bytes=rewritten)
 
     def _committed(
         self, look: TableLook, commit: TableCommit, files: Collection[FileFacts], paths: Collection[str]

@@ -23,6 +23,7 @@ from airflow_kstreams.streams.errors import TableMovedError, TableRefusedError, 
 from airflow_kstreams.streams.table_plan import DELETED, Column
 from airflow_kstreams.streams.tables.table_port import (
     FileFacts,
+    MadeSnapshot,
     Snapshot,
     TableCommit,
     TableFiles,
@@ -95,7 +96,7 @@ class InMemoryTables:
     >>> carriers.create((Column("carrier", "text"),), ())
     >>> look = carriers.look("flight-delays")
     >>> commit = TableCommit(application_id="flight-delays", sink="carriers", sequence=1)
-    >>> carriers.commit(look, commit), carriers.look("flight-delays").marks
+    >>> carriers.commit(look, commit).snapshot, carriers.look("flight-delays").marks
     ('1', {'carriers': 1})
 
     :param now_ms: time of snapshots and files, epoch milliseconds; without it, each call of it is one later.
@@ -262,8 +263,8 @@ class InMemoryTable:
         """Return the storage of the table's files."""
         return InMemoryFiles(self._tables, f"memory://{self._location}/{look.table_id}")
 
-    def commit(self, look: TableLook, commit: TableCommit) -> str:
-        """Make one snapshot, with the mark."""
+    def commit(self, look: TableLook, commit: TableCommit) -> MadeSnapshot:
+        """Make one snapshot, with the mark. An upsert rewrites no file here."""
         self._unmoved(look)
         state = self._tables.snapshot(
             self._location,
@@ -275,7 +276,7 @@ class InMemoryTable:
         )
         marks = {**state.marks, (commit.application_id, commit.sink): commit.sequence}
         self._tables.states[self._location] = replace(state, marks=marks)
-        return state.head
+        return MadeSnapshot(snapshot=state.head)
 
     def drop_mark(self, look: TableLook, application_id: str, sink: str) -> None:
         """Take a mark away."""

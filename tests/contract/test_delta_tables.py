@@ -279,7 +279,7 @@ def test_removal_is_refused_when_the_table_is_for_appends_only(stand: Stand) -> 
 
 def _versions(stand: Stand, count: int) -> tuple[TablePort, list[str]]:
     port = stand.created()
-    return port, [port.commit(looked(port), commit_of(number + 1)) for number in range(count)]
+    return port, [port.commit(looked(port), commit_of(number + 1)).snapshot for number in range(count)]
 
 
 def test_restore_to_a_later_version_keeps_the_earlier_ones(stand: Stand) -> None:
@@ -330,7 +330,7 @@ def test_expiry_keeps_the_newest_versions_whole_however_short_their_time_is(stan
     files = [stand.write(port, looked(port), row(number)) for number in range(3)]
     port.commit(looked(port), commit_of(1, *files))
     port.commit(looked(port), commit_of(2, removed=[files[0].path]))
-    with_second = port.commit(looked(port), commit_of(3, removed=[files[1].path]))
+    with_second = port.commit(looked(port), commit_of(3, removed=[files[1].path])).snapshot
     port.expire(looked(port), 9)
     assert looked(port).snapshot == with_second
     port.expire(looked(port), 2)

@@ -348,7 +348,7 @@ def _all_named_exist(stand: Stand) -> bool:
 def test_expiry_keeps_what_a_tag_names(stand: Stand) -> None:
     port = stand.created()
     file = stand.write(port, looked(port), row(1))
-    tagged = port.commit(looked(port), commit_of(1, file))
+    tagged = port.commit(looked(port), commit_of(1, file)).snapshot
     _table(stand).manage_snapshots().create_tag(int(tagged), "first").commit()
     port.commit(looked(port), commit_of(2, removed=[file.path]))
     for number in (3, 4):

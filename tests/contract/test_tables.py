@@ -137,13 +137,14 @@ def test_table_that_was_made_anew_has_another_id(stand: Stand) -> None:
 def test_commit_adds_rows_of_all_types_with_summary_and_mark_in_one_snapshot(anywhere: Stand) -> None:
     port = anywhere.created()
     look = looked(port)
-    snapshot = port.commit(
+    committed = port.commit(
         look, commit_of(1, anywhere.write(port, look, row(1), row(2, tags=None, place=None)))
     )
     after = looked(anywhere.port())
-    assert (after.snapshot, after.marks) == (snapshot, {SINK: 1})
+    assert (after.snapshot, after.marks) == (committed.snapshot, {SINK: 1})
+    assert committed.rewritten_bytes == 0
     made = port.snapshots(after)[-1]
-    assert (made.snapshot, made.operation) == (snapshot, "append")
+    assert (made.snapshot, made.operation) == (committed.snapshot, "append")
     assert made.summary["kstreams.run-id"] == "run-1"
     assert made.made_ms > 0
     assert len(port.snapshots(after)) - len(port.snapshots(look)) == 1
@@ -159,7 +160,7 @@ def test_commit_adds_rows_of_all_types_with_summary_and_mark_in_one_snapshot(any
 def test_commit_without_rows_makes_a_snapshot_with_the_mark(stand: Stand) -> None:
     port = stand.created()
     before = looked(port)
-    snapshot = port.commit(before, commit_of(1))
+    snapshot = port.commit(before, commit_of(1)).snapshot
     look = looked(port)
     assert (look.snapshot, look.marks) == (snapshot, {SINK: 1})
     assert snapshot != before.snapshot
@@ -317,7 +318,7 @@ def test_commit_that_is_made_twice_lands_once(anywhere: Stand) -> None:
 def _three_commits(stand: Stand) -> tuple[TablePort, list[str]]:
     port = stand.created()
     return port, [
-        port.commit(looked(port), commit_of(number, stand.write(port, looked(port), row(number))))
+        port.commit(looked(port), commit_of(number, stand.write(port, looked(port), row(number)))).snapshot
         for number in (1, 2, 3)
     ]
 
@@ -415,11 +416,11 @@ def test_files_that_a_snapshot_has_added_are_found_as_long_as_they_are_in_the_ta
     port = stand.created()
     look = looked(port)
     first, taken = stand.write(port, look, row(1)), stand.write(port, look, row(2), row(3))
-    made = [port.commit(look, commit_of(1, first, taken))]
+    made = [port.commit(look, commit_of(1, first, taken)).snapshot]
     look = looked(port)
     second = stand.write(port, look, row(4, carrier="A B/C=D"), row(5, carrier="A B/C=D"))
-    made.append(port.commit(look, commit_of(2, second)))
-    made.append(port.commit(looked(port), commit_of(3, removed=[taken.path])))
+    made.append(port.commit(look, commit_of(2, second)).snapshot)
+    made.append(port.commit(looked(port), commit_of(3, removed=[taken.path])).snapshot)
     look = looked(port)
     assert [port.added(look, each) for each in made] == [{first.path: 1}, {second.path: 2}, {}]
     assert port.partitions(look) == {file.path: file.partition for file in (first, second)}

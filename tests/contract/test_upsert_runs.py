@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams import inspect
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.spark.driver.rewrites import DriverRewrites
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.tables.specs import DeltaTable, IcebergTable
@@ -67,9 +69,9 @@ class Shop:
         )
         return builder.build()
 
-    def run(self, kafka: InMemoryKafka, run_id: str) -> None:
+    def run(self, kafka: InMemoryKafka, run_id: str) -> RunSummary:
         opened = self.opened()
-        Application(
+        return Application(
             application_id="app",
             topology=self.topology(),
             on=kafka,
@@ -113,7 +115,8 @@ def test_tables_have_the_last_value_of_each_key_after_each_run_and_staged_files_
             last.pop(key, None)
             if value is not None:
                 last[key] = (f"n{key}", number)
-        shop.run(kafka, f"run-{run}")
+        landed = shop.run(kafka, f"run-{run}").tables
+        assert [bool(each.rewritten_bytes) for each in landed.values()] == [run > 0] * 2
         assert dict(_by_key(shop.iceberg("SELECT id, name, orders FROM {table}"))) == {
             f"k{key}": row for key, row in last.items()
         }
@@ -123,6 +126,11 @@ def test_tables_have_the_last_value_of_each_key_after_each_run_and_staged_files_
     assert ("run-2",) in runs
     staged = [path for path in shop.folder.rglob("rows-app-*.parquet") if "-upsert-" not in path.name]
     assert staged == []
+    shown = inspect.run("app", "run-2", kafka)
+    assert {each.table: each.rewritten_bytes for each in shown.run.tables} == {
+        name: each.rewritten_bytes for name, each in landed.items()
+    }
+    assert "bytes rewritten" in shown._repr_html_()
 
 
 def _by_key(rows: list[tuple[Any, ...]]) -> list[tuple[Any, tuple[Any, ...]]]:

@@ -125,7 +125,7 @@ class Upserted:
 
     def run(self, port: TablePort, *rows: Row) -> str:
         """Upsert rows by one run."""
-        return port.commit(looked(port), self.commit(self.staged(port, *rows)))
+        return port.commit(looked(port), self.commit(self.staged(port, *rows))).snapshot
 
     def rows(self) -> dict[Any, Any]:
         """Return key and number of each row."""
@@ -154,7 +154,7 @@ def test_last_value_of_each_key_is_its_row_and_deleted_keys_have_none(anywhere: 
         port, row("a", 1), row("b", 1), row("c", 1), DeletedRow("c"), row("d", 1), DeletedRow("e")
     )
     second = anywhere.staged(port, row("a", 2), DeletedRow("b"), row("c", 2), row("a", 3, tags=None))
-    snapshot = port.commit(before, anywhere.commit(first, second))
+    snapshot = port.commit(before, anywhere.commit(first, second)).snapshot
     look = looked(anywhere.stand.port())
     assert (look.snapshot, look.marks) == (snapshot, {SINK: 1})
     assert len(port.snapshots(look)) - len(port.snapshots(before)) == 1

@@ -12,7 +12,7 @@ from airflow_kstreams.batch.run.tables import landing
 from airflow_kstreams.batch.run.tables.landing import Landing
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.streams.errors import TableMovedError
-from airflow_kstreams.streams.tables.table_port import TableCommit, TableLook
+from airflow_kstreams.streams.tables.table_port import MadeSnapshot, TableCommit, TableLook
 from airflow_kstreams.testing.faults import FaultyTable, FaultyWriter
 from airflow_kstreams.testing.in_memory_kafka.writer import InMemoryIdempotentWriter
 from airflow_kstreams.testing.in_memory_tables import InMemoryTable
@@ -38,7 +38,7 @@ def _library_tries_again() -> SwitchedOff:
     """A library of tables moves a commit that has met a conflict onto the table as it is now."""
     commit = InMemoryTable.commit
 
-    def again(self: InMemoryTable, look: TableLook, change: TableCommit) -> str:
+    def again(self: InMemoryTable, look: TableLook, change: TableCommit) -> MadeSnapshot:
         try:
             return commit(self, look, change)
         except TableMovedError:
@@ -53,11 +53,11 @@ def _library_tries_again() -> SwitchedOff:
 def _mark_apart() -> SwitchedOff:
     """The mark is written in another commit than the rows."""
 
-    def apart(self: FaultyTable, look: TableLook, change: TableCommit) -> str:
+    def apart(self: FaultyTable, look: TableLook, change: TableCommit) -> MadeSnapshot:
         table: InMemoryTable = self.inner
         states, location = table._tables.states, table._location
 
-        def rows() -> str:
+        def rows() -> MadeSnapshot:
             before = look.state.marks
             made = table.commit(look, change)
             states[location] = dataclasses.replace(states[location], marks=before)

@@ -269,6 +269,17 @@ class Acceptance(msgspec.Struct, frozen=True, array_like=True):
     times: PartitionTimes = PartitionTimes()
 
 
+class AcceptedState(msgspec.Struct, frozen=True, array_like=True):
+    """The state in which a person has accepted a table (``tables ... accept``).
+
+    :param sequence: number of the application's last commit then: rows of commits up to it may be missing.
+    :param snapshot: id of the table's newest snapshot then, or the version; empty if it had none.
+    """
+
+    sequence: int
+    snapshot: str
+
+
 class LandedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last commit of an application to a table.
 
@@ -278,8 +289,11 @@ class LandedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     :param run_id: the run that made it.
     :param rows: number of rows that it added.
     :param files: number of files that it added.
+    :param rewritten_bytes: bytes of the table's files that an upsert has rewritten; None where it is not
+        known, because the commit's answer was lost.
     :param format: format of the table.
     :param location: the table's identifier in its catalogue, or its URI.
+    :param accepted: the state in which this table was accepted last; None if it never was.
     """
 
     table_id: str
@@ -288,8 +302,10 @@ class LandedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     run_id: str = ""
     rows: int = 0
     files: int = 0
+    rewritten_bytes: int | None = 0
     format: str = ""
     location: str = ""
+    accepted: AcceptedState | None = None
 
 
 class DroppedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,10 +19,17 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from airflow_kstreams.batch.ledger.facts import LandedTable, RemovedRows
 from airflow_kstreams.batch.reset.rows_again import RowsAgain
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.tables.landing import SUMMARY, looking_again, snapshot_of
+from airflow_kstreams.batch.run.tables.landing import (
+    SUMMARY,
+    accepted_of,
+    looking_again,
+    snapshot_of,
+)
 from airflow_kstreams.streams.errors import ConfigError, RunError, TableRefusedError
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.printable import package_log
@@ -109,7 +116,12 @@ class RowRemoval:
             name: looking_again(self.session, name)(self._removed, name, removed, keep=keep)
             for name, removed in removing.items()
         }
-        return {name: landed for name, landed in made.items() if landed is not None}
+        last = self.session.read_ledger().tables if removing else {}
+        return {
+            name: msgspec.structs.replace(landed, accepted=accepted_of(last.get(name), landed.table_id))
+            for name, landed in made.items()
+            if landed is not None
+        }
 
     def _removed(self, name: str, removed: RemovedRows, *, keep: bool) -> LandedTable | None:
         """Make a commit; None if its rows are kept, and there is no such table any more."""
@@ -127,7 +139,7 @@ class RowRemoval:
             paths = () if keep else self._paths(name, port, look, removed)
             runs = json.dumps(sorted(removed.runs)[:_NAMED_RUNS])
             said = {"application-id": app, "sequence": str(removed.sequence), "taken-back": runs}
-            snapshot = port.commit(
+            made = port.commit(
                 look,
                 TableCommit(
                     application_id=app,
@@ -137,6 +149,7 @@ class RowRemoval:
                     removed=paths,
                 ),
             )
+            snapshot = made.snapshot
             log.info("table %s: commit %d takes out %s", name, removed.sequence, counted(len(paths), "file"))
         return LandedTable(
             table_id=known.table_id,

@@ -136,6 +136,19 @@ class TableCommit:
     key_column: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeSnapshot:
+    """What a commit has made.
+
+    :param snapshot: id of the snapshot, or the version.
+    :param rewritten_bytes: bytes of the table's files that an upsert has rewritten; 0 for any other commit,
+        None where it is not known.
+    """
+
+    snapshot: str
+    rewritten_bytes: int | None = 0
+
+
 class RewrittenFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What an upsert, or a part of it, changes of a table by rewriting files.
 
@@ -235,8 +248,8 @@ class TablePort(Protocol):
         """Return the storage of the table's files."""
         ...
 
-    def commit(self, look: TableLook, commit: TableCommit) -> str:
-        """Make one snapshot, on condition of the look, and return its id.
+    def commit(self, look: TableLook, commit: TableCommit) -> MadeSnapshot:
+        """Make one snapshot, on condition of the look.
 
         An upsert reads the staged files, and what the look's state has of their keys. So a commit that fails
         for a change of the table is made anew for the next look.

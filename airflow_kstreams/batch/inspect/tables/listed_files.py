@@ -34,6 +34,8 @@ class LandedRows(msgspec.Struct, frozen=True, kw_only=True):
     :param snapshot: id of the snapshot, or the version; empty where it was not known any more.
     :param rows: number of rows that it added.
     :param files: number of files that it added.
+    :param rewritten_bytes: bytes of the table's files that an upsert has rewritten; null where it is not
+        known.
     """
 
     table: str
@@ -41,6 +43,7 @@ class LandedRows(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: str
     rows: int
     files: int
+    rewritten_bytes: int | None = 0
 
 
 class WaitingRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +63,12 @@ def landed_by(run: RunSummary) -> tuple[LandedRows, ...]:
     """Return the snapshots that a finished run has made. Its entry names earlier ones, too."""
     return tuple(
         LandedRows(
-            table=name, sequence=each.sequence, snapshot=each.snapshot, rows=each.rows, files=each.files
+            table=name,
+            sequence=each.sequence,
+            snapshot=each.snapshot,
+            rows=each.rows,
+            files=each.files,
+            rewritten_bytes=each.rewritten_bytes,
         )
         for name, each in sorted(run.tables.items())
         if each.run_id == run.run_id

@@ -11,6 +11,10 @@ A table with ``provenance`` names the run in each row, so its rows are counted b
 snapshots say. With ``mode="upsert"`` a run's rows are replaced by later ones, so only its snapshots are
 compared.
 
+A run whose snapshot is missing because the table was rolled back past it, and accepted like that, makes no
+difference: the ledger says in which state it was accepted. If the table is rolled back past that state as
+well, the run is missing like any other.
+
 Compaction and other commits that change no rows make no difference. Neither do the snapshots of another
 application; but then rows cannot be counted by run, for run ids of applications may be alike.
 """
@@ -64,6 +68,7 @@ class CheckedTable(msgspec.Struct, frozen=True, kw_only=True):
     :param name: name of its sink.
     :param runs: number of runs whose snapshots were compared.
     :param forgotten: number of runs whose snapshots the table does not keep any more.
+    :param taken_back: number of runs that an accepted rollback took back.
     :param rows: number of rows that these runs have added, as the ledger says.
     :param counted: whether rows were counted by run.
     """
@@ -71,6 +76,7 @@ class CheckedTable(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     runs: int
     forgotten: int
+    taken_back: int
     rows: int
     counted: bool
 
@@ -157,15 +163,17 @@ class _Check:
         self._look = port.look(application_id)
         self._kept = [] if self._look is None else list(port.snapshots(self._look))
         self._forgotten: set[str] = set()
+        self._taken_back: set[str] = set()
         self._counted = False
 
     def compared(self) -> CheckedTable:
         """Return what was compared, once the differences are known."""
         return CheckedTable(
             name=self._table.name,
-            runs=len(self._ledger) - len(self._forgotten),
+            runs=len(self._ledger) - len(self._forgotten) - len(self._taken_back),
             forgotten=len(self._forgotten),
-            rows=sum(landed.rows for _, landed in self._ledger.values()),
+            taken_back=len(self._taken_back),
+            rows=sum(landed.rows for run, (_, landed) in self._ledger.items() if run not in self._taken_back),
             counted=self._counted,
         )
 
@@ -195,6 +203,9 @@ class _Check:
             elif snapshot is not None:
                 yield from self._of_snapshot(run_id, landed, snapshot)
             elif landed.snapshot and self._port.holds(look, landed.snapshot) is False:
+                if self._is_accepted(look, landed):
+                    self._taken_back.add(run_id)
+                    continue
                 yield self._difference(
                     "its snapshot is not in the history: the table was rolled back or restored past it",
                     run_id,
@@ -203,6 +214,16 @@ class _Check:
                 )
             else:
                 self._forgotten.add(run_id)
+
+    def _is_accepted(self, look: TableLook, landed: LandedTable) -> bool:
+        """Whether a commit was missing when the table was accepted.
+
+        The state that was accepted is still there. So what is missing now was missing then.
+        """
+        accepted = None if self._last is None else self._last.accepted
+        if accepted is None or landed.sequence > accepted.sequence:
+            return False
+        return not accepted.snapshot or self._port.holds(look, accepted.snapshot) is not False
 
     def _of_snapshot(self, run_id: str, landed: LandedTable, snapshot: Snapshot) -> Iterator[TableDifference]:
         said = snapshot.summary.get(f"{SUMMARY}run-id", "")
@@ -261,6 +282,8 @@ class _Check:
             return
         self._counted = True
         for run_id, (_, landed) in self._ledger.items():
+            if run_id in self._taken_back:
+                continue
             if look.table_id == landed.table_id and counts.get(run_id, 0) != landed.rows:
                 yield self._difference(
                     "the table has another number of its rows",

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import tenacity
 
-from airflow_kstreams.batch.ledger.facts import LandedTable
+from airflow_kstreams.batch.ledger.facts import AcceptedState, LandedTable
 from airflow_kstreams.batch.protocol.file_list import MergedFile, merged_record
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
@@ -60,6 +60,7 @@ from airflow_kstreams.streams.printable import package_log
 from airflow_kstreams.streams.table_plan import TablePlan, changes_for
 from airflow_kstreams.streams.tables.table_port import (
     FileFacts,
+    MadeSnapshot,
     TableCommit,
     TableLook,
     TablePort,
@@ -227,26 +228,31 @@ class Landing:
         ledger = self.session.read_ledger()
         if ledger.is_finished(self.slice.run_id):
             return None
-        look = self._refuse_other(table, target, look)
+        look, known = self._refuse_other(table, target, look), ledger.tables.get(table.name)
         if look.marks.get(table.name, 0) >= target.sequence:
-            snapshot = snapshot_of(port, look, change.application_id, change.sequence)
+            made = MadeSnapshot(
+                snapshot=snapshot_of(port, look, change.application_id, change.sequence),
+                rewritten_bytes=None if change.key_column else 0,
+            )
             log.info("table %s: commit %d was made before", table.name, target.sequence)
         else:
-            self._refuse_rolled_back(port, look, ledger.tables.get(table.name))
+            self._refuse_rolled_back(port, look, known)
             self._refuse_missing(port, look, table, change.added)
             change = self._replacing(port, look, table, change)
-            snapshot = port.commit(look, change)
+            made = port.commit(look, change)
             does = "takes rows by their keys from" if change.key_column else "adds"
             log.info("table %s: commit %d %s %s", table.name, target.sequence, does, _said(change.added))
         return LandedTable(
             table_id=look.table_id,
             sequence=target.sequence,
-            snapshot=snapshot,
+            snapshot=made.snapshot,
             run_id=self.slice.run_id,
             rows=sum(file.rows for file in change.added),
             files=len(change.added),
+            rewritten_bytes=made.rewritten_bytes,
             format=table.format,
             location=table.location,
+            accepted=accepted_of(known, look.table_id),
         )
 
     def _replacing(
@@ -403,6 +409,15 @@ def snapshot_of(port: TablePort, look: TableLook, application_id: str, sequence:
         if said <= snapshot.summary.items():
             return snapshot.snapshot
     return ""
+
+
+def accepted_of(known: LandedTable | None, table_id: str) -> AcceptedState | None:
+    """Return the state in which a table was accepted last.
+
+    :param known: the ledger's last commit to a table of its name.
+    :param table_id: id of the table.
+    """
+    return None if known is None or known.table_id != table_id else known.accepted
 
 
 def _offsets_text(slice_: Slice) -> str:

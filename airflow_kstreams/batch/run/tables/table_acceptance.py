@@ -28,7 +28,7 @@ from typing import TypeVar
 import msgspec
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.ledger.facts import LandedTable
+from airflow_kstreams.batch.ledger.facts import AcceptedState, LandedTable
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
@@ -139,8 +139,9 @@ def _accepted_once(
             sequence=sequence,
             summary={f"{SUMMARY}accepted": application_id, f"{SUMMARY}sequence": str(sequence)},
         )
-        snapshot = port.commit(look, commit)
-    return LandedTable(table_id=look.table_id, sequence=sequence, snapshot=snapshot), cause
+        snapshot = port.commit(look, commit).snapshot
+    accepted = AcceptedState(sequence, snapshot)
+    return LandedTable(table_id=look.table_id, sequence=sequence, snapshot=snapshot, accepted=accepted), cause
 
 
 def _difference(port: TablePort, look: TableLook, known: LandedTable | None, mark: int) -> str:
@@ -209,7 +210,8 @@ class _AcceptedSlice:
             targets[table.name] = new = self._target(table, look, old)
             known = landed.get(table.name)
             if known is not None and _is_behind(port, look, known):
-                landed[table.name] = msgspec.structs.replace(known, snapshot="")
+                accepted = AcceptedState(known.sequence, look.snapshot)
+                landed[table.name] = msgspec.structs.replace(known, snapshot="", accepted=accepted)
             changed = new != old or landed.get(table.name) != known
             text = f"run {self._slice.run_id} lands in it" if changed else "as the run began with it"
             found.append(AcceptedTable(table=table.name, changed=changed, text=text))

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.tables.table_check import compare_tables
 from airflow_kstreams.batch.run.tables.table_acceptance import AcceptedTable, accept_tables
+from airflow_kstreams.inspect.lakehouse_tables import notes_of_check
 from airflow_kstreams.streams.errors import TableRefusedError, TableUnavailableError
 from airflow_kstreams.streams.table_plan import Column
 from airflow_kstreams.testing.faults import FaultyTables
@@ -80,6 +81,50 @@ def test_rows_of_a_table_that_another_took_the_place_of_are_no_differences(scene
     found = compare_tables(scene.kafka, scene.plan, scene.tables, clock=scene.clock)
     assert found.differences == ()
     assert (found.tables[0].runs, found.tables[0].forgotten) == (1, 1)
+
+
+def compared(scene: LandedScene) -> tuple[int, int, list[str]]:
+    """Number of runs whose snapshots were compared, of those taken back, and the differences."""
+    found = compare_tables(scene.kafka, scene.plan, scene.tables, clock=scene.clock)
+    (table,) = found.tables
+    return table.runs, table.taken_back, [each.text for each in found.differences]
+
+
+@pytest.mark.parametrize("change", [_rolled_back, _restored_from_a_backup])
+def test_runs_that_an_accepted_rollback_took_back_are_no_differences(
+    scene: LandedScene, change: Callable[[LandedScene], None]
+) -> None:
+    for run_id in ("r1", "r2"):
+        scene.run(run_id, 2)
+    change(scene)
+    missing = "its snapshot is not in the history: the table was rolled back or restored past it"
+    assert compared(scene) == (2, 0, [missing])
+    accept(scene)
+    assert compared(scene) == (1, 1, [])
+    # Later runs keep in mind what was accepted.
+    scene.run("r3")
+    scene.run("r4")
+    scene.application.run("nothing new")
+    assert compared(scene) == (3, 1, [])
+    found = compare_tables(scene.kafka, scene.plan, scene.tables, clock=scene.clock)
+    assert [*notes_of_check(found)] == [
+        f"{TABLE}: 1 run taken back by an accepted rollback.",
+        "Tables and ledger agree.",
+    ]
+    assert found.tables[0].rows == 4
+    # Another rollback, past what was accepted, is a difference of every run that it takes back.
+    scene.other.roll_back("")
+    assert compared(scene) == (4, 0, [missing] * 4)
+
+
+def test_run_under_way_keeps_in_mind_the_rollback_that_was_accepted(scene: LandedScene) -> None:
+    scene.run("r1", 2)
+    scene.run("r2", 2)
+    scene.listed("r3")
+    scene.other.roll_back("1")
+    accept(scene)
+    scene.application.finish("r3")
+    assert compared(scene) == (2, 1, [])
 
 
 def test_mark_that_the_ledger_has_lost_becomes_the_ledgers(scene: LandedScene) -> None:
