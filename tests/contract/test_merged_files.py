@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -15,6 +16,9 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
+from airflow_kstreams.batch.inspect.tables.orphans import find_orphans
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.run.tables.merge_plan import Merge
 from airflow_kstreams.spark.driver import merges
 from airflow_kstreams.spark.driver.merges import DriverMerges
 from airflow_kstreams.spark.executor.copy_host import CopyHost
@@ -23,7 +27,10 @@ from airflow_kstreams.spark.executor.merge_host import MergeHost
 from airflow_kstreams.spark.executor.report_rows import HostReport
 from airflow_kstreams.spark.executor.rewrite_host import RewriteHost
 from airflow_kstreams.spark.executor.task_host import TaskHost
+from airflow_kstreams.streams.errors import TableUnavailableError
 from airflow_kstreams.streams.plan import decode_json
+from airflow_kstreams.streams.tables.table_port import FileFacts
+from airflow_kstreams.tables.parquet.parquet_files import file_prefix
 from airflow_kstreams.testing import InMemoryKafka
 from tests.contract.test_runs_into_tables import APP, Lake, send
 
@@ -108,3 +115,30 @@ def test_run_has_one_small_file_in_each_partition(kind: str, place: str, tmp_pat
         n for n in range(ROWS) if n % 7 == 1 and 1_700_006_400 <= 1_700_000_000 + n * 900 < 1_700_013_600
     ]
     assert found == (len(hours), min(n for n in hours if n % 3))
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_merged_files_that_no_seal_names_are_orphans(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "warehouse").mkdir()
+    lake, kafka = Lake(kind, tmp_path), InMemoryKafka()
+    kafka.create_topic("flights", partitions=2)
+    send(kafka, 0, ROWS)
+    app, made = lake.application(kafka), list[str]()
+    driver = DriverMerges(InThisProcess(lake), lake.opened())  # type: ignore[arg-type]
+
+    def lost(slice_: Slice, planned: Sequence[Merge]) -> list[FileFacts]:
+        made.extend(file.path for file in driver.make(slice_, planned))
+        raise TableUnavailableError("this driver does not seal what it has merged")
+
+    app.make_merges = lost
+    app.run("r1")
+    found = find_orphans(
+        kafka,
+        app.topology.plan(APP),
+        lake.opened(),
+        beginning=file_prefix(APP),
+        older_than_ms=0,
+        clock=kafka.clock,
+    )
+    assert {each.path for each in found.files} == {*made} != set()
+    assert found.looked_at == len(made) + len(files_of(lake))

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 from airflow_kstreams import inspect
+from airflow_kstreams.batch.inspect.tables.orphans import find_orphans
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.spark.driver.rewrites import DriverRewrites
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.tables.specs import DeltaTable, IcebergTable
 from airflow_kstreams.streams.tables.table_port import RewriteBuckets
 from airflow_kstreams.tables.connections import OpenedTables, open_tables
 from airflow_kstreams.tables.parquet.opening import rows_opener
+from airflow_kstreams.tables.parquet.parquet_files import file_prefix
 from airflow_kstreams.tables.upserts import iceberg_rewrite
 from airflow_kstreams.testing import InMemoryKafka
 from tests.contract.test_merged_files import InThisProcess
@@ -69,7 +73,7 @@ class Shop:
         )
         return builder.build()
 
-    def run(self, kafka: InMemoryKafka, run_id: str) -> RunSummary:
+    def application(self, kafka: InMemoryKafka) -> Application:
         opened = self.opened()
         return Application(
             application_id="app",
@@ -79,7 +83,10 @@ class Shop:
             settings={"commit.every.records": 10},
             tables=opened,
             open_rows=rows_opener(opened),
-        ).run(run_id)
+        )
+
+    def run(self, kafka: InMemoryKafka, run_id: str) -> RunSummary:
+        return self.application(kafka).run(run_id)
 
     def iceberg(self, query: str) -> list[tuple[Any, ...]]:
         look = self.opened().table(self.customers.plan).look("app")
@@ -131,6 +138,33 @@ def test_tables_have_the_last_value_of_each_key_after_each_run_and_staged_files_
         name: each.rewritten_bytes for name, each in landed.items()
     }
     assert "bytes rewritten" in shown._repr_html_()
+
+
+def test_staged_files_of_a_dropped_run_are_orphans_and_its_rows_are_there(shop: Shop) -> None:
+    kafka = InMemoryKafka()
+    kafka.create_topic("customers", partitions=2)
+    for number in range(8):
+        kafka.append("customers", b'{"name":"n","orders":%d}' % number, b"k%d" % number, partition=number % 2)
+    app = shop.application(kafka)
+    app.tasks(app.begin("dropped"))
+    staged = {str(path) for path in shop.folder.rglob("rows-app-*.parquet")}
+    request = ResetRequest(application_id="app", delete_stop_offsets=True)
+    with ApplicationReset(kafka, request, clock=kafka.clock, tables=shop.opened()) as reset:
+        reset.run()
+    assert [key for key, _ in _by_key(shop.iceberg("SELECT id, orders FROM {table} ORDER BY id"))] == [
+        f"k{number}" for number in range(8)
+    ]
+    found = find_orphans(
+        kafka,
+        shop.topology().plan("app"),
+        shop.opened(),
+        beginning=file_prefix("app"),
+        older_than_ms=-(10**15),
+        delete=True,
+        clock=kafka.clock,
+    )
+    assert {each.path.removeprefix("file://") for each in found.files if each.deleted} == staged != set()
+    assert [read("SELECT count(*) FROM {table}") for read in (shop.delta, shop.iceberg)] == [[(8,)]] * 2
 
 
 def _by_key(rows: list[tuple[Any, ...]]) -> list[tuple[Any, tuple[Any, ...]]]:

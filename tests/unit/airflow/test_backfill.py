@@ -433,6 +433,22 @@ def test_one_interval_is_processed_once_more_by_one_task(
     assert len({run["application_id"] for run in (first, other_hour, other_dag_run)}) == 3
 
 
+def test_rows_of_tables_are_replaced_when_the_operator_says_so(
+    scene: Callable[[str], Scene], driver: Callable[[Scene], Driver]
+) -> None:
+    made = scene(STATELESS)
+    told = driver(made)
+    made.publish(("a", 0.5))
+    for replace, setting in (("interval", "interval"), ("", None)):
+        _again(made, 0, replace=replace, backfill_name=f"b{replace}").execute(
+            made.context(9, run_type="manual")
+        )
+        assert told.specs[-1].settings.get("backfill.replace") == setting
+    with pytest.raises(AirflowFailException, match=r"backfill\.replace"):
+        _again(made, 0, replace="day").execute(made.context(9, run_type="manual"))
+    assert len(told.specs) == 2
+
+
 def test_interval_of_the_dag_run_is_taken_when_none_is_given(
     scene: Callable[[str], Scene], driver: Callable[[Scene], Driver]
 ) -> None:

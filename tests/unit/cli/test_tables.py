@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.command_line import fitting, json_of
 from tests.support.tables.beside_topics import TABLE
 from tests.support.tables.landed_scene import APP, LandedScene, file_of
+from tests.support.tables.packed_rows import unpacked
 
 APPLICATION = """
 from tests.support.tables.beside_topics import topology
@@ -62,6 +64,38 @@ def test_check_fails_once_a_row_was_added_by_hand(scene: LandedScene) -> None:
     (difference,) = fitting(result.stdout, "tables check")["differences"]
     assert difference["snapshot"] == "3"
     assert tables("check", "--allow-others").exit_code == 0
+
+
+def test_check_says_what_an_accepted_rollback_took_back_and_succeeds(scene: LandedScene) -> None:
+    scene.other.roll_back("1")
+    assert tables("check").exit_code == 1
+    assert tables("accept").exit_code == 0
+    result = tables("check")
+    assert result.exit_code == 0, result.output
+    assert f"{TABLE}: 1 run taken back by an accepted rollback." in result.stdout
+    (table,) = json_of(tables("check", "--json"), "tables check")["tables"]
+    assert (table["runs"], table["taken_back"], table["rows"]) == (1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("choice", "planned", "done", "left"),
+    [("remove", "would be taken out", "was taken out", 0), ("keep", "come again", "come again", 5)],
+)
+def test_reset_says_what_becomes_of_rows_that_come_again(
+    scene: LandedScene, choice: str, planned: str, done: str, left: int
+) -> None:
+    asked = ["reset", "--application-id", APP, "--bootstrap-server", "in-memory:9092", "--input-topics", "in"]
+    asked += ["--tables-config", "tables.json"]
+    refused = CliRunner().invoke(app, asked)
+    assert refused.exit_code == 1
+    assert "add --tables remove, and the reset takes them out, or --tables keep" in refused.stderr
+    for more, said in ((["--dry-run"], planned), ([], done)):
+        result = CliRunner().invoke(app, [*asked, "--tables", choice, *more])
+        assert result.exit_code == 0, result.output
+        for run_id in ("r1", "r2"):
+            assert re.search(f"rows of run {run_id} in {TABLE} +{said}", result.stdout)
+    assert len(scene.tables.rows(TABLE, unpacked)) == left
+    assert CliRunner().invoke(app, [*asked, "--tables", "drop"]).exit_code != 0
 
 
 def test_orphans_are_listed_and_deleted_when_told(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from airflow_kstreams.batch.inspect.tables.table_check import compare_tables
 from airflow_kstreams.batch.run.tables.table_acceptance import AcceptedTable, accept_tables
 from airflow_kstreams.inspect.lakehouse_tables import notes_of_check
-from airflow_kstreams.streams.errors import TableRefusedError, TableUnavailableError
+from airflow_kstreams.streams.errors import RunBusyError, TableRefusedError, TableUnavailableError
 from airflow_kstreams.streams.table_plan import Column
 from airflow_kstreams.testing.faults import FaultyTables
+from tests.support.kafka.waiting import WaitingClock
 from tests.support.tables.beside_topics import TABLE
 from tests.support.tables.landed_scene import APP, BusyWriter, LandedScene
 from tests.support.tables.packed_rows import unpacked
@@ -191,6 +193,25 @@ def test_run_whose_mark_is_there_is_left_as_it_is(scene: LandedScene) -> None:
     scene.tables.table(scene.plan.tables[0])
     scene.other.change(marks={(APP, TABLE): 1}, table_id="another")
     assert not accept(scene).changed
+
+
+def test_nothing_is_accepted_while_a_driver_is_at_work(scene: LandedScene) -> None:
+    scene.run("r1", 2)
+    scene.send(3)
+    application = scene.application
+    with closing(application.coordinator()) as driver:
+        slice_ = application.begin("r2", coordinator=driver)
+        scene.other.make_anew()
+        state = scene.tables.state(TABLE)
+        alive = WaitingClock(scene.clock, driver.lease.renew)
+        with pytest.raises(RunBusyError, match="driver of r2"):
+            accept_tables(scene.kafka, application.checked, scene.plan, scene.tables, clock=alive)
+        assert scene.tables.state(TABLE) == state
+        driver.lease.release()
+    assert accept(scene).text == "run r2 lands in it"
+    application.tasks(slice_)
+    application.finish("r2")
+    assert rows(scene) == 3
 
 
 @pytest.mark.remedy("table_acceptance._fresh")
