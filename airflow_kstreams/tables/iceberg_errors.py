@@ -39,10 +39,18 @@ from airflow_kstreams.streams.errors import (
     KStreamsError,
     TableMovedError,
     TableRefusedError,
+    TableUnavailableError,
 )
-from airflow_kstreams.tables.storage_errors import CREDENTIALS, TablePlace, storage_error, unavailable
+from airflow_kstreams.tables.storage_errors import (
+    CREDENTIALS,
+    EXPIRED,
+    TablePlace,
+    has_expired,
+    storage_error,
+    unavailable,
+)
 
-_CREDENTIAL_ERRORS = (AuthorizationExpiredError, OAuthError, SignError, UnauthorizedError)
+_CREDENTIAL_ERRORS = (OAuthError, SignError, UnauthorizedError)
 _REFUSALS = (
     BadRequestError,
     NotImplementedError,
@@ -88,6 +96,8 @@ def port_error(place: TablePlace, doing: str, error: Exception) -> KStreamsError
             return TableMovedError(f"{what}: the table is gone: {place.said(error)}")
         case RESTError() if _status(error) == HTTPStatus.NOT_FOUND:
             return TableMovedError(f"{what}: the table is gone: {place.said(error)}")
+        case AuthorizationExpiredError() | UnauthorizedError() if _is_expired(error):
+            return TableUnavailableError(f"{what}: refused: {place.said(error)}", fix=EXPIRED)
         case _ if isinstance(error, _CREDENTIAL_ERRORS):
             return TableRefusedError(f"{what}: refused: {place.said(error)}", fix=CREDENTIALS)
         case ForbiddenError():
@@ -107,6 +117,15 @@ def port_error(place: TablePlace, doing: str, error: Exception) -> KStreamsError
             return unavailable(place, doing, error)
         case _:
             return _of_amazon(place, doing, error)
+
+
+def _is_expired(error: RESTError) -> bool:
+    """Whether a token was valid, and is not any more, as the catalogue says by its answer's status or text.
+
+    The client has asked for another token by then, if it has what it needs for that. A catalogue that says
+    no more than that a token is not valid may never have known it: that is refused.
+    """
+    return isinstance(error, AuthorizationExpiredError) or has_expired(error)
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -79,6 +79,18 @@ class ObjectStore:
                 file.write_bytes(stored.read())
         return str(copy / urlparse(location).path.lstrip("/"))
 
+    def answer(self, status: int, code: str, message: str = "", *, writes_only: bool = True) -> None:
+        """Let the store answer requests with an error of S3 from now on.
+
+        :param status: of HTTP; 0 to let it do what it is asked for again.
+        :param code: name of the error.
+        :param writes_only: whether requests that read are answered as ever.
+        """
+        body = f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>1</RequestId></Error>"
+        plan = {"bucket": self.bucket, "status": f"{status} {code}" if status else "", "body": body}
+        told = requests.post(f"{self.url}/tests-plan", json={**plan, "writes": writes_only}, timeout=10)
+        told.raise_for_status()
+
     def delete(self, location: str) -> None:
         """Delete all objects below a location."""
         self.files.delete_dir(f"{self.bucket}/{urlparse(location).path.strip('/')}")
@@ -132,9 +144,34 @@ _ROOT = Path(__file__).parents[3]
 # Not in the tests' own process: moto has an environment of its own (dev/lib/object-store.in), and deltalake
 # holds Python's lock while it waits for an answer about a file.
 _SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+import json, sys
+from moto.moto_server import threaded_moto_server as threaded
+
+planned, make_server = {}, threaded.make_server
+
+def may_fail(app):
+    def answer(environ, respond):
+        bucket, writes = environ["PATH_INFO"].split("/")[1], environ["REQUEST_METHOD"] in ("PUT", "POST")
+        if bucket == "tests-plan":
+            told = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+            planned[told["bucket"]] = told
+            respond("200 OK", [("Content-Length", "0")])
+            return [b""]
+        plan = planned.get(bucket)
+        if plan is None or not plan["status"] or (plan["writes"] and not writes):
+            return app(environ, respond)
+        body = plan["body"].encode()
+        headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+        respond(plan["status"], [*headers, ("Connection", "close")])
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
+
+    return answer
+
+def made(host, port, app, *arguments, **named):
+    return make_server(host, port, may_fail(app), *arguments, **named)
+
+threaded.make_server = made
+server = threaded.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()

@@ -98,6 +98,7 @@ class Stand:
     :param read: returns the rows of a query, in which ``{table}`` stands for the table.
     :param schema: Arrow's schema of a file of a look.
     :param written_in_files: whether files have the partition columns, too.
+    :param store: the bucket in which its files lie; None for a local folder.
     """
 
     format: str
@@ -109,6 +110,7 @@ class Stand:
     settings: dict[str, str] = field(default_factory=dict)
     files_have_partitions: bool = True
     name: str = SINK
+    store: ObjectStore | None = None
 
     def port(self) -> TablePort:
         """Return the table, by a client of its own."""
@@ -267,6 +269,7 @@ def iceberg_stand(settings: dict[str, str], *, name: str, store: ObjectStore | N
         read=read,
         schema=lambda look: schema_to_pyarrow(look.state.schema()),
         settings=settings,
+        store=store,
     )
     return stand
 
@@ -320,6 +323,7 @@ def delta_stand(location: str, settings: dict[str, str], *, store: ObjectStore |
         read=read,
         schema=lambda look: arrow_schema(look.columns),
         settings=settings,
+        store=store,
         files_have_partitions=False,
     )
     return stand
