@@ -29,6 +29,9 @@ _UNKNOWN_PROTOCOL = (
     "catalog-managed table",
 )
 
+#: A folder that is not there because it cannot be made or seen is no table that is gone.
+_NO_FOLDER = ("denied", "could not create local directory")
+
 
 @contextmanager
 def port_errors(place: TablePlace, doing: str) -> Iterator[None]:
@@ -57,7 +60,7 @@ def _port_error(place: TablePlace, doing: str, error: Exception) -> KStreamsErro
             return TableMovedError(f"{what}: the table has changed since the look: {place.said(error)}")
         case DeltaProtocolError() | SchemaMismatchError() | ValueError():
             return TableRefusedError(f"{what}: refused: {place.said(error)}")
-        case TableNotFoundError() if "denied" not in str(error).lower():
+        case TableNotFoundError() if not any(words in str(error).lower() for words in _NO_FOLDER):
             return TableMovedError(f"{what}: the table is gone: {place.said(error)}")
         case _:
             return storage_error(place, doing, error)

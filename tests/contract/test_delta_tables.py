@@ -444,6 +444,12 @@ def test_folder_that_may_not_be_written_is_refused() -> None:
         stand.created()
 
 
+def test_folder_that_cannot_be_made_is_no_table_that_has_changed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TableUnavailableError, match="Could not create local directory"):
+        delta_stand(f"{tmp_path}/file/carriers", {}).created()
+
+
 def test_file_of_another_folder_is_refused(stand: Stand, tmp_path: Path) -> None:
     port = stand.created()
     look = looked(port)

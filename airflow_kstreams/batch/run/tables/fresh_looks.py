@@ -7,7 +7,6 @@ between its looks (:func:`airflow_kstreams.batch.run.tables.landing.looking_agai
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from airflow_kstreams.streams.errors import TableMovedError, TableUnavailableError
@@ -25,7 +24,13 @@ def on_fresh_look(table: str, act: Callable[[], _Result], *, fix: str) -> _Resul
     :param fix: what to do where others were faster each time.
     :raises TableUnavailableError: they were.
     """
+    said = ""
     for _ in range(_LOOKS):
-        with suppress(TableMovedError):
+        try:
             return act()
-    raise TableUnavailableError(f"table {table!r} was changed by others at each of {_LOOKS} looks", fix=fix)
+        except TableMovedError as error:
+            said = error.cause
+    raise TableUnavailableError(
+        f"table {table!r} was changed by others at each of {_LOOKS} looks; the last one found: {said}",
+        fix=fix,
+    )

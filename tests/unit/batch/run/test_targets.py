@@ -189,7 +189,7 @@ def test_run_is_begun_again_when_others_kept_changing_the_columns(scene: Scene) 
     scene.run("r1")
     scene.send()
     moving = scene.application(topology(Noted), tables=FaultyTables(scene.tables, Moving(scene.other)))
-    with pytest.raises(TableUnavailableError):
+    with pytest.raises(TableUnavailableError, match="at each of 5 looks; the last one found: table 'lake"):
         moving.run("r2")
     scene.application(topology(Noted)).run("r2")
     assert scene.rows() == scene.sent
