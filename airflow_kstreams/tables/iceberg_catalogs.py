@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import RESTError
 from pyiceberg.table import CommitTableResponse, Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import (
@@ -28,7 +29,7 @@ from pyiceberg.table.update import (
 )
 
 from airflow_kstreams.streams.errors import ConfigError, InvariantError
-from airflow_kstreams.tables.iceberg_errors import misconfigured, port_error, port_errors
+from airflow_kstreams.tables.iceberg_errors import is_absent, misconfigured, port_error, port_errors
 from airflow_kstreams.tables.storage_errors import TablePlace
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ def open_catalog(settings: Mapping[str, str], place: TablePlace) -> Catalog:
             return make(settings.get("catalog-name", "default"), **{**properties, **_OURS})
         except (KeyError, AttributeError, TypeError, ImportError) as error:
             raise misconfigured(place, error) from None
+        except RESTError as error:
+            # There is a server, and no catalogue at this address or of this warehouse.
+            if is_absent(error):
+                raise misconfigured(place, error) from None
+            raise
 
 
 def refuse_settings(settings: Mapping[str, str], place: TablePlace) -> None:

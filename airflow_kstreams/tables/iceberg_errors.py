@@ -94,7 +94,7 @@ def port_error(place: TablePlace, doing: str, error: Exception) -> KStreamsError
             return TableMovedError(f"{what}: the table has changed since the look: {place.said(error)}")
         case NoSuchTableError() | NoSuchNamespaceError() | NoSuchIdentifierError():
             return TableMovedError(f"{what}: the table is gone: {place.said(error)}")
-        case RESTError() if _status(error) == HTTPStatus.NOT_FOUND:
+        case RESTError() if is_absent(error):
             return TableMovedError(f"{what}: the table is gone: {place.said(error)}")
         case AuthorizationExpiredError() | UnauthorizedError() if _is_expired(error):
             return TableUnavailableError(f"{what}: refused: {place.said(error)}", fix=EXPIRED)
@@ -126,6 +126,11 @@ def _is_expired(error: RESTError) -> bool:
     no more than that a token is not valid may never have known it: that is refused.
     """
     return isinstance(error, AuthorizationExpiredError) or has_expired(error)
+
+
+def is_absent(error: RESTError) -> bool:
+    """Whether a REST catalogue has answered that there is nothing of the name."""
+    return _status(error) == HTTPStatus.NOT_FOUND
 
 
 def _is_refusal(error: Exception) -> bool:

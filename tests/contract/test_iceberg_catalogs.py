@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from airflow_kstreams.streams.errors import TableMovedError, TableRefusedError, TableUnavailableError
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    TableMovedError,
+    TableRefusedError,
+    TableUnavailableError,
+)
 from tests.support.tables.object_store import object_stores
 from tests.support.tables.rest_catalog import RestCatalogServer, rest_catalog
 from tests.support.tables.stands import COLUMNS, SINK, Stand, commit_of, iceberg_stand, looked, row
@@ -133,6 +138,15 @@ def test_catalogue_that_is_down_is_unavailable_and_found_again(tmp_path: Path) -
     stand = iceberg_stand({"iceberg.type": "rest", "iceberg.uri": "http://127.0.0.1:9"}, name="flights")
     with pytest.raises(TableUnavailableError, match="opening of the catalogue"):
         stand.port().look()
+
+
+@pytest.mark.remedy("iceberg_errors.misconfigured")
+def test_address_at_which_no_catalogue_is_has_to_be_corrected(server: RestCatalogServer, rest: Stand) -> None:
+    server.next("config", "refuse", 404)
+    with pytest.raises(ConfigError, match="its catalogue cannot be opened") as wrong:
+        rest.port().look()
+    assert not wrong.value.is_retriable
+    assert looked(rest.created()).marks == {}
 
 
 @pytest.mark.parametrize(
