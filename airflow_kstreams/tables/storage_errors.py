@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from airflow_kstreams.streams.errors import KStreamsError, TableRefusedError, TableUnavailableError
 
 #: Longest part of a library's text in an error.
-_TEXT_LENGTH = 400
+_TEXT_LENGTH = 600
 _LATER = "look at what the storage or catalogue says of itself, then retry: nothing is done twice"
 _FULL = "free space in the storage, or raise its limit, then retry: nothing is done twice"
 _DENIED = "give these credentials the right to read, write, list and delete there, then retry the run"
@@ -56,6 +56,7 @@ _FULL_WORDS = (
     "diskisfull",
     "filetoolarge",
 )
+_ABSENT_WORDS = ("nosuchbucket", "bucketdoesnotexist", "containernotfound")
 _BETWEEN = re.compile(r"[\s_-]+")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -92,6 +93,10 @@ def storage_error(place: TablePlace, doing: str, error: BaseException) -> KStrea
         return TableUnavailableError(cause, fix=EXPIRED)
     if _says(error, _CREDENTIAL_WORDS):
         return TableRefusedError(cause, fix=CREDENTIALS)
+    if _says(error, _ABSENT_WORDS):
+        return TableRefusedError(
+            cause, fix="make the bucket or container, or correct its name, then retry the run"
+        )
     # Stores that are full answer 403, too.
     if number in _FULL_NUMBERS or _says(error, _FULL_WORDS):
         return TableUnavailableError(cause, fix=_FULL)

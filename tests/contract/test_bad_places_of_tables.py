@@ -125,6 +125,18 @@ def test_look_asks_for_new_credentials_though_s3_gives_no_reason(stand: Stand) -
     assert looked(stand.port()).marks == {}
 
 
+@pytest.mark.remedy("storage_errors.storage_error: make the bucket")
+def test_table_is_created_once_its_bucket_is_there(stand: Stand) -> None:
+    assert stand.store is not None
+    stand.store.files.delete_dir(stand.store.bucket)
+    for _ in range(2):
+        with pytest.raises(TableRefusedError, match=r"(?i)no_?such_?bucket") as absent:
+            stand.created()
+        assert absent.value.cause.startswith("table 'flights.carriers': creation failed")
+    stand.store.files.create_dir(stand.store.bucket)
+    assert looked(stand.created()).marks == {}
+
+
 # == a catalogue that takes no token
 
 

@@ -41,6 +41,7 @@ class ObjectStore:
             secret_key=SECRET,
             region="us-east-1",
             allow_bucket_creation=True,
+            allow_bucket_deletion=True,
         )
 
     @property
