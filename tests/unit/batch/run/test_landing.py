@@ -87,6 +87,7 @@ class AnswerLost:
         return result
 
 
+@pytest.mark.promise("rows-land-once")
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_rollback_past_a_commit_whose_answer_was_lost_is_seen_by_the_next_begin(
     scene: Scene, forgotten: bool
