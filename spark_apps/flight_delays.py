@@ -9,15 +9,27 @@ A flight is joined, and counted, once: with its observation as soon as both are 
 stream time has passed its scheduled departure by an hour, after which an observation would come too late. A
 flight of which neither is so at the end of a run waits for the next one (``at_run_end="hold"``). With
 ``flush`` it would be counted at once, and again with an observation that comes later.
+
+With a folder in ``FLIGHT_TABLES`` the totals land in an Iceberg and in a Delta table, too, as ``dev/demo
+--tables`` shows.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 import msgspec
 
-from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, Topology, serdes
+from airflow_kstreams.streams import (
+    DeltaTable,
+    IcebergTable,
+    KStream,
+    KStreamBuilder,
+    SlidingWindow,
+    Topology,
+    serdes,
+)
 
 _HOUR_MS = 3_600_000
 #: Below three statute miles pilots must fly by instruments, and arrivals are spaced further apart.
@@ -171,16 +183,34 @@ def topology() -> Topology:
         SlidingWindow(size_ms=_HOUR_MS - 1, grace_ms=_HOUR_MS)
     )
     airlines = builder.table("airlines", value_serde=serdes.json(Airline), store="airlines")
-    (
+    totals = (
         flights.left_join(weather, departure, name="flight-weather")
         .group_by(lambda _origin, departure: departure.carrier, value_serde=serdes.json(Departure))
         .aggregate(Delays, add_departure, store="delays", value_serde=serdes.json(Delays))
         .to_stream()
         # Joined here rather than per flight: the name is looked up once per row that is written.
         .left_join(airlines, summary)
-        .send_to("carrier-delays", value_serde=serdes.json(CarrierDelays))
     )
+    totals.send_to("carrier-delays", value_serde=serdes.json(CarrierDelays))
+    if folder := os.environ.get("FLIGHT_TABLES"):
+        send_to_tables(totals, folder)
     return builder.build()
+
+
+def send_to_tables(totals: KStream[str, CarrierDelays], folder: str) -> None:
+    """Keep the last totals of each carrier in two tables: Iceberg's is where its catalogue says."""
+    totals.send_to_table(
+        IcebergTable(
+            "flights.carrier_delays",
+            row=CarrierDelays,
+            mode="upsert",
+            key_column="carrier",
+            partition_by=["bucket(4, carrier)"],
+        )
+    )
+    totals.send_to_table(
+        DeltaTable(f"{folder}/carrier_delays", row=CarrierDelays, mode="upsert", key_column="carrier")
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from airflow_kstreams.tables.parquet.opening import rows_opener
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.airflow.airflow_environment import add_connection
 from tests.support.airflow.loaded_here import load_here
+from tests.support.fresh_python import ROOT
 from tests.support.kafka.in_process import Application
 from tests.support.remedies import walked
 from tests.support.tables.duckdb_reader import delta_rows, iceberg_rows
@@ -163,6 +165,15 @@ def test_no_spark_is_started_for_the_landing_when_each_subtopology_has_a_task_of
     with DAG(dag_id="parts", schedule=None) as parts:
         incremental_batch(group_id="g", application_id=APP, application="app.py", per_subtopology=True)
     assert list(parts.task_ids) == ["g.capture_stop_offsets", "g.run_subtopology_0", "g.finish_run"]
+
+
+@pytest.mark.parametrize(("folder", "conn_id"), [("/lake", "flight_tables"), ("", "")])
+def test_hourly_example_asks_for_the_connection_when_it_writes_tables(
+    folder: str, conn_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLIGHT_TABLES", folder)
+    example = runpy.run_path(str(ROOT / "dags" / "flight_delays_hourly.py"))["dag"]
+    assert [task.tables_conn_id for task in example.tasks] == [conn_id] * 3
 
 
 def test_task_that_resets_opens_the_tables_of_the_connection(
