@@ -1,4 +1,7 @@
-"""``dev/demo``: three increments of real flights through Airflow, Spark and Kafka, independently checked."""
+"""``dev/demo``: three increments of real flights through Airflow, Spark and Kafka, independently checked.
+
+With ``--tables`` the totals land in an Iceberg and in a Delta table, too.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,12 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from airflow_kstreams.streams.errors import KStreamsError
-from dev.flight_demo import chart, data, oracle
+from dev.flight_demo import chart, data, oracle, tables_check, tables_oracle
 from dev.flight_demo.by_hand import ByHand
 from dev.flight_demo.children import Children, end_leftovers
-from dev.flight_demo.increments import DAG_ID, CarrierTable, Increments
+from dev.flight_demo.increments import APPLICATION_ID, DAG_ID, CarrierTable, Increments
 from dev.flight_demo.kept import KeptDemo
+from dev.flight_demo.lake import Lake
 from dev.flight_demo.local_airflow import AirflowError, LocalAirflow
 from dev.flight_demo.publisher import PublishError, create_topics
 from dev.flight_demo.view import View
@@ -33,6 +37,7 @@ _FOLDER = _ROOT / ".demo"
 _REPORT_DAG_ID = "flight_delays_report"
 _EMPTY_RUN_LIMIT_SECONDS = 3.0
 _REPORT_SECONDS = 120.0
+_NOTHING_NEW = "nothing-new"
 
 
 def main(arguments: list[str]) -> int:
@@ -49,7 +54,8 @@ def main(arguments: list[str]) -> int:
             if kept is not None and kept.ready:
                 return _is_up(view, kept, wanted=options.keep)
             _make_fresh(kept)
-            return _demo(view, days, with_airflow=not options.without_airflow, keep=options.keep)
+            lake = Lake.made(_FOLDER / "lake") if options.tables else None
+            return _demo(view, days, lake, with_airflow=not options.without_airflow, keep=options.keep)
     except (AirflowError, BrokerError, PublishError, KStreamsError, KafkaException, TimeoutError) as error:
         view.console.print(f"error: {error}", style="red", highlight=False, markup=False)
         view.say(
@@ -61,7 +67,7 @@ def main(arguments: list[str]) -> int:
         return 130
 
 
-def _demo(view: View, days: int, *, with_airflow: bool, keep: bool) -> int:
+def _demo(view: View, days: int, lake: Lake | None, *, with_airflow: bool, keep: bool) -> int:
     started = time.monotonic()
     broker = Broker(port=free_port(), folder=_FOLDER / "broker", heap="1g")
     with contextlib.ExitStack() as running:
@@ -71,9 +77,14 @@ def _demo(view: View, days: int, *, with_airflow: bool, keep: bool) -> int:
         view.say(f"Kafka broker on {broker.bootstrap}, started in {time.monotonic() - started:.1f} s")
         create_topics(broker.bootstrap)
         if with_airflow:
-            runner: LocalAirflow | ByHand = _started_airflow(view, children, broker, keep=keep)
+            runner: LocalAirflow | ByHand = _started_airflow(view, children, broker, lake, keep=keep)
         else:
-            runner = ByHand(children=children, bootstrap=broker.bootstrap, environment=dict(os.environ))
+            runner = ByHand(
+                children=children,
+                bootstrap=broker.bootstrap,
+                environment=os.environ | ({} if lake is None else lake.environment),
+                tables_config=None if lake is None else lake.config_file,
+            )
             view.say("without Airflow: each run starts spark_apps/flight_delays.py")
         increments = Increments(bootstrap=broker.bootstrap, airflow=runner, view=view)
         tables = _three_increments(view, increments, days)
@@ -82,6 +93,7 @@ def _demo(view: View, days: int, *, with_airflow: bool, keep: bool) -> int:
         view.heading("Check against the data set itself")
         verdict = oracle.judge(broker.bootstrap, days)
         view.verdict(verdict)
+        right = lake is None or _tables_are_right(view, lake, increments, days)
         picture = _FOLDER / "flight_delays.png"
         chart.draw(picture, tables)
         view.say(f"chart: {picture.relative_to(_ROOT)}")
@@ -89,27 +101,43 @@ def _demo(view: View, days: int, *, with_airflow: bool, keep: bool) -> int:
             # From here on it is up, and Ctrl-C would leave half of it.
             for ending in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(ending, signal.SIG_IGN)
-            kept = _write_kept(broker, runner, ready=True)
+            kept = _write_kept(broker, runner, lake, ready=True)
             children.leave()
             running.pop_all()
             view.say(f"done in {time.monotonic() - started:.0f} s; the demo stays up")
             _say_lines(view, kept)
     if not keep:
         view.say(f"done in {time.monotonic() - started:.0f} s; every process that was started is stopped")
-    return 1 if verdict.differences else 0
+    return 0 if right and not verdict.differences else 1
+
+
+def _tables_are_right(view: View, lake: Lake, increments: Increments, days: int) -> bool:
+    """Judge the tables, and ask the command that checks them."""
+    finished = sorted(increments.ledger().values(), key=lambda run: run.finished_ms)
+    # On the full hour the schedule itself may have got a run in between, which took an increment's records.
+    runs = {run.run_id: run.empty or run.run_id == _NOTHING_NEW for run in finished}
+    lines = tables_oracle.judge(lake, days, runs)
+    view.comparisons(lines)
+    copies = _FOLDER / "lake-copies"
+    with view.console.status("asking airflow-kstreams tables, of copies that are changed by hand, too"):
+        checks = list(tables_check.check_all(lake, APPLICATION_ID, increments.bootstrap, copies=copies))
+    view.checks(checks)
+    shutil.rmtree(copies)
+    return all(line.is_equal for line in lines) and all(each.is_right for each in checks)
 
 
 def _kept_file() -> Path:
     return _FOLDER / "kept.json"
 
 
-def _write_kept(broker: Broker, airflow: LocalAirflow, *, ready: bool) -> KeptDemo:
+def _write_kept(broker: Broker, airflow: LocalAirflow, lake: Lake | None, *, ready: bool) -> KeptDemo:
     kept = KeptDemo.of(
         {"broker": broker.pid or 0, **airflow.children.pids()},
         broker=broker.bootstrap,
         airflow=airflow.url,
         page=f"{airflow.url}/dags/{DAG_ID}/runs/increment-3",
         ready=ready,
+        check="" if lake is None else tables_check.command(lake, APPLICATION_ID, broker.bootstrap),
     )
     kept.write(_kept_file())
     return kept
@@ -139,13 +167,20 @@ def _stop(view: View, kept: KeptDemo | None) -> int:
     return 0
 
 
-def _started_airflow(view: View, children: Children, broker: Broker, *, keep: bool) -> LocalAirflow:
-    airflow = LocalAirflow(folder=_FOLDER / "airflow", children=children, bootstrap=broker.bootstrap)
+def _started_airflow(
+    view: View, children: Children, broker: Broker, lake: Lake | None, *, keep: bool
+) -> LocalAirflow:
+    airflow = LocalAirflow(
+        folder=_FOLDER / "airflow",
+        children=children,
+        bootstrap=broker.bootstrap,
+        more={} if lake is None else lake.airflow_environment,
+    )
     with view.console.status("starting Airflow: scheduler, DAG processor, triggerer, API server"):
         before = time.monotonic()
         airflow.start()
         if keep:  # should this process be killed, the next one finds them by this
-            _write_kept(broker, airflow, ready=False)
+            _write_kept(broker, airflow, lake, ready=False)
         for dag_id in (DAG_ID, _REPORT_DAG_ID):
             airflow.unpause(dag_id)
     view.say(f"Airflow on {airflow.url}, started in {time.monotonic() - before:.1f} s")
@@ -188,7 +223,7 @@ def _report(view: View, airflow: LocalAirflow) -> None:
 
 def _nothing_new(view: View, increments: Increments) -> None:
     view.heading("A fourth run, with nothing new")
-    summary, seconds = increments.run("nothing-new")
+    summary, seconds = increments.run(_NOTHING_NEW)
     fast = seconds < _EMPTY_RUN_LIMIT_SECONDS
     view.say(
         f"empty: {'yes' if summary.empty else 'NO'}; Spark was not started; the three operators took "
@@ -215,7 +250,7 @@ def _make_fresh(leftovers: KeptDemo | None) -> None:
     _kept_file().unlink(missing_ok=True)
     end_leftovers("AIRFLOW_HOME", str(_FOLDER / "airflow"))
     Broker(port=0, folder=_FOLDER / "broker").wipe()
-    for name in ("airflow", "logs"):
+    for name in ("airflow", "logs", "lake", "lake-copies"):
         shutil.rmtree(_FOLDER / name, ignore_errors=True)
     (_FOLDER / "logs").mkdir()
 
@@ -241,6 +276,9 @@ def _parser() -> argparse.ArgumentParser:
         help="publish the first N days of 2013 (default 90: a quarter of a year)",
     )
     amount.add_argument("--all", action="store_true", help="publish the whole year: 336,776 flights")
+    parser.add_argument(
+        "--tables", action="store_true", help="let the totals land in an Iceberg and in a Delta table, too"
+    )
     way = parser.add_mutually_exclusive_group()
     way.add_argument(
         "--without-airflow", action="store_true", help="start the application file itself for each increment"

@@ -19,11 +19,13 @@ class ByHand:
     :param children: starts and ends the processes.
     :param bootstrap: of the broker.
     :param environment: of the processes.
+    :param tables_config: the file that says where tables are; None without any.
     """
 
     children: Children
     bootstrap: str
     environment: Mapping[str, str] = field(repr=False)
+    tables_config: Path | None = None
 
     def trigger(self, application_id: str, run_id: str) -> None:
         """Start a run."""
@@ -33,6 +35,7 @@ class ByHand:
             "--bootstrap-servers": self.bootstrap,
             "--autostop-at": "eol",
             "--setting": "processing.guarantee=exactly_once",
+            **({"--tables-config": str(self.tables_config)} if self.tables_config is not None else {}),
         }
         options = [text for pair in given.items() for text in pair]
         self.children.start(run_id, [sys.executable, str(_FILE), *options], self.environment)

@@ -63,13 +63,13 @@ class Increments:
         :raises AirflowError: the dag run failed, or did not end in time.
         """
         look = KafkaLook(self.bootstrap)
-        before = set(self._ledger())
+        before = set(self.ledger())
         if isinstance(self.airflow, ByHand):
             self.airflow.trigger(APPLICATION_ID, run_id)
         else:
             self.airflow.trigger(DAG_ID, run_id)
         self._wait_for(run_id, look)
-        runs = self._ledger()
+        runs = self.ledger()
         if run_id not in runs:
             raise AirflowError(f"dag run {run_id} succeeded, but the run ledger does not have it")
         # On the full hour the schedule itself may have got a run in between; what it did belongs here, too.
@@ -84,7 +84,8 @@ class Increments:
         values = KafkaLook(self.bootstrap).last_values("carrier-delays")
         return {carrier: json.loads(value) for carrier, value in values.items()}
 
-    def _ledger(self) -> dict[str, RunSummary]:
+    def ledger(self) -> dict[str, RunSummary]:
+        """Return the finished runs."""
         cluster = KafkaCluster({"bootstrap.servers": self.bootstrap})
         ledger = read_ledger(cluster, APPLICATION_ID)
         return {run_id: ledger.detailed(run) for run_id, run in ledger.all_runs().items()}

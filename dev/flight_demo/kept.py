@@ -49,6 +49,7 @@ class KeptDemo:
     :param page: the one to open.
     :param processes: the broker's and Airflow's.
     :param ready: whether the demo has run to its end.
+    :param check: the command that checks its tables; empty without any.
     """
 
     broker: str
@@ -56,6 +57,7 @@ class KeptDemo:
     page: str
     processes: Sequence[Process]
     ready: bool
+    check: str = ""
 
     @classmethod
     def found(cls, file: Path) -> Self | None:
@@ -68,10 +70,12 @@ class KeptDemo:
         return demo if any(process.running() for process in demo.processes) else None
 
     @classmethod
-    def of(cls, pids: Mapping[str, int], *, broker: str, airflow: str, page: str, ready: bool) -> Self:
+    def of(
+        cls, pids: Mapping[str, int], *, broker: str, airflow: str, page: str, ready: bool, check: str = ""
+    ) -> Self:
         """Describe a demo by the numbers of its processes."""
         processes = [Process.of(name, pid) for name, pid in pids.items()]
-        return cls(broker=broker, airflow=airflow, page=page, processes=processes, ready=ready)
+        return cls(broker=broker, airflow=airflow, page=page, processes=processes, ready=ready, check=check)
 
     def write(self, file: Path) -> None:
         """Write the file, whole or not at all."""
@@ -93,5 +97,6 @@ class KeptDemo:
             f"broker:  {self.broker}, without a login, reached from this machine only",
             "look:    .venv/bin/airflow-kstreams runs --application-id flight-delays "
             f"--bootstrap-server {self.broker}",
+            *([f"tables:  {self.check}"] if self.check else []),
             "stop:    dev/demo --stop",
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -15,6 +15,9 @@ from dev.flight_demo.oracle import Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from dev.flight_demo.tables_check import Checked
+    from dev.flight_demo.tables_oracle import Line
 
 #: Order in which the steps of a run stand in the DAG.
 STEPS = ("capture_stop_offsets", "run_topology", "finish_run")
@@ -112,6 +115,32 @@ class View:
         self.say(f"[bold red]NOT EQUAL[/]: {len(verdict.differences)} of {verdict.carriers} carriers differ")
         for difference in verdict.differences:
             self.console.print(f"  {difference}", highlight=False, markup=False)
+
+    def comparisons(self, lines: Sequence[Line]) -> None:
+        """Show what the tables hold beside what they must."""
+        shown = _table("the totals as tables", "read by DuckDB", "data set", *lines[0].found, "")
+        for line in lines:
+            figures = (f"{figure:,}" for figure in (line.expected, *line.found.values()))
+            shown.add_row(line.what, *figures, "equal" if line.is_equal else "[bold red]NOT EQUAL")
+        self.console.print(shown)
+
+    def checks(self, done: Sequence[Checked]) -> None:
+        """Show what the command ``tables ... check`` has said."""
+        shown = _table(
+            "airflow-kstreams tables spark_apps/flight_delays.py check",
+            "tables",
+            "exit code",
+            "differs in",
+            "",
+        )
+        for each in done:
+            shown.add_row(
+                each.state,
+                str(each.exit_code),
+                ", ".join(sorted(each.named)) or "-",
+                "right" if each.is_right else f"[bold red]WRONG: {each.expected} expected",
+            )
+        self.console.print(shown)
 
 
 def _offsets(summary: RunSummary) -> Table:

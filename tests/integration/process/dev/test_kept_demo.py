@@ -11,6 +11,8 @@ import pytest
 import dev.flight_demo.__main__ as demo
 from dev.flight_demo.children import end_families
 from dev.flight_demo.kept import KeptDemo
+from dev.flight_demo.lake import Lake
+from dev.flight_demo.tables_check import command
 
 _PAGE = "http://127.0.0.1:1/dags/flight_delays_hourly/runs/increment-3"
 
@@ -31,9 +33,11 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         process.communicate()
 
 
-def _keep(parts: dict[str, subprocess.Popen[str]], *, ready: bool = True) -> None:
+def _keep(parts: dict[str, subprocess.Popen[str]], *, ready: bool = True, check: str = "") -> None:
     pids = {name: process.pid for name, process in parts.items()}
-    kept = KeptDemo.of(pids, broker="127.0.0.1:2", airflow="http://127.0.0.1:1", page=_PAGE, ready=ready)
+    kept = KeptDemo.of(
+        pids, broker="127.0.0.1:2", airflow="http://127.0.0.1:1", page=_PAGE, ready=ready, check=check
+    )
     kept.write(demo._kept_file())
 
 
@@ -54,6 +58,17 @@ def test_a_second_keep_says_where_the_first_is(
     assert demo.main([]) == 1
     assert "stop it first with dev/demo --stop" in " ".join(capsys.readouterr().out.split())
     assert all(process.poll() is None for process in parts.values())
+
+
+def test_a_demo_with_tables_says_how_to_check_them(
+    parts: dict[str, subprocess.Popen[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _keep(parts, check=command(Lake(tmp_path), "flight-delays", "127.0.0.1:2"))
+
+    assert demo.main(["--keep", "--tables"]) == 0
+
+    said = f"tables:  env FLIGHT_TABLES={tmp_path} .venv/bin/airflow-kstreams tables spark_apps/"
+    assert said in capsys.readouterr().out
 
 
 def test_stop_ends_all_that_is_up(
