@@ -96,7 +96,11 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="dev/bench", description=__doc__)
     parser.add_argument(
-        "--workload", nargs="+", choices=sorted(WORKLOADS), metavar="W", help="only these: %(choices)s"
+        "--workload",
+        nargs="+",
+        choices=sorted(WORKLOADS),
+        metavar="W",
+        help="only these, and what is a part of them: %(choices)s",
     )
     parser.add_argument(
         "--system",
@@ -154,7 +158,7 @@ def _restore(bootstrap: str, folder: str, keys: int) -> None:
 def _suite(suite: Suite, options: argparse.Namespace) -> int:
     stored = not (options.system or options.records or options.rounds)
     everything: list[Result] = []
-    for name in options.workload or _with(options.system):
+    for name in with_parts(options.workload or []) or _with(options.system):
         measured = suite.measure(_chosen(WORKLOADS[name], options))
         everything += measured
         console.print("\n" + page.tables(measured), markup=False)
@@ -191,6 +195,12 @@ def _with(system: str | None) -> list[str]:
         for workload in WORKLOADS.values()
         if system is None or any(system == other.name for other in workload.systems)
     ]
+
+
+def with_parts(names: Sequence[str]) -> list[str]:
+    """Return workloads with those that are part of them, each behind its own."""
+    found = [part.name for name in names for part in WORKLOADS.values() if name in (part.name, part.part_of)]
+    return list(dict.fromkeys(found))
 
 
 def _chosen(workload: Workload, options: argparse.Namespace) -> Workload:

@@ -16,17 +16,28 @@ from rich.table import Table
 from dev.benchmarks.results import Result, ratios
 from dev.benchmarks.systems import (
     AVAILABLE_NOW,
+    AVAILABLE_NOW_TO_PARQUET,
+    BARE_DELTA,
+    BARE_ICEBERG,
+    DELTA_MERGE,
+    FEW_DAYS,
+    FEW_FILES,
+    FEW_FILES_DELTA,
+    FEW_SNAPSHOTS,
     HAND_WRITTEN,
     HAND_WRITTEN_BY_COLUMNS,
     KAFKA_STREAMS,
     KAFKA_STREAMS_AT_LEAST_ONCE,
     KAFKA_STREAMS_PLAIN,
+    KEPT_SNAPSHOTS,
     OURS,
     OURS_AT_LEAST_ONCE,
     OURS_BY_BATCHES,
     OURS_IN_THREE,
     OURS_IN_THREE_STARTED,
     OURS_PREPARED,
+    OURS_TO_DELTA,
+    OURS_TO_ICEBERG,
     QUIX,
     QUIX_PLAIN,
     RAW,
@@ -186,6 +197,91 @@ def _seconds(
     )
 
 
+def _times(
+    text: str,
+    limit: float | None,
+    workload: str,
+    pair: tuple[System, System],
+    *,
+    at_most: bool = False,
+    processes: str = "",
+) -> Bar:
+    """Return the bar of how many times the seconds of the second system the first one takes."""
+    return Bar(
+        text=text,
+        figures=_times_as_fast(workload, *pair),
+        limit=limit,
+        workloads=(workload,),
+        at_most=at_most,
+        processes=processes,
+    )
+
+
+def _tables() -> Iterator[Bar]:
+    """Yield the bars of tables."""
+    for name, ours in (("Iceberg", OURS_TO_ICEBERG), ("Delta", OURS_TO_DELTA)):
+        yield _times(
+            f"stateless to {name} against the same to a topic",
+            1.0,
+            "table-append",
+            (OURS, ours),
+            processes=_PROCESSES["throughput"],
+        )
+        yield from _ahead(f"stateless to {name}", 1.5, "table-append", AVAILABLE_NOW_TO_PARQUET, ours=ours)
+        small = f"hourly run to {name}: its seconds by those of the same to a topic"
+        yield _times(small, 1.3, "table-small", (ours, OURS), at_most=True)
+    upsert = "upsert of 100,000 of 2 M keys against deltalake's merge of the same rows"
+    for name, ours, limit in (("Delta", OURS_TO_DELTA, 0.8), ("Iceberg", OURS_TO_ICEBERG, None)):
+        warm = "both up; ours a whole run, theirs the merge alone"
+        yield _times(f"{name}: {upsert}", limit, "table-upsert", (DELTA_MERGE, ours), processes=warm)
+    yield Bar(
+        text="upsert to Iceberg: what it rewrites",
+        figures=lambda lines: [lines.of("table-upsert", OURS_TO_ICEBERG).details["rewritten_mb"]],
+        limit=None,
+        workloads=("table-upsert",),
+        unit="MB",
+    )
+    for name, ours, bare, few in (
+        ("Iceberg", OURS, BARE_ICEBERG, FEW_FILES),
+        ("Delta", OURS_TO_DELTA, BARE_DELTA, FEW_FILES_DELTA),
+    ):
+        finish = f"{name}: finish of a run with 2,000 files"
+        by_bare = f"{finish}: its seconds by those of the library's bare commit of them"
+        yield _times(by_bare, 1.3, "table-files", (ours, bare), at_most=True)
+        yield Bar(
+            text=f"{finish}: its memory beyond that of one with 20",
+            figures=_more_memory(ours, few),
+            limit=100.0,
+            workloads=("table-files",),
+            at_most=True,
+            unit="MB",
+            rounds=1,
+        )
+    commit = "commit after 5,000 snapshots, {}: its seconds by those of one after 100"
+    expiring, kept = commit.format("the last 100 kept"), commit.format("all kept")
+    yield _times(expiring, 1.2, "table-snapshots", (OURS, FEW_SNAPSHOTS), at_most=True)
+    yield _times(kept, None, "table-snapshots", (KEPT_SNAPSHOTS, FEW_SNAPSHOTS), at_most=True)
+    yield Bar(
+        text="memory of a task, 16 M rows of 3,650 days in a table against 1 M of 24 days",
+        figures=lambda lines: [
+            lines.of("table-days").details["worker_peak_memory_mb"]
+            / lines.of("table-days", FEW_DAYS).details["worker_peak_memory_mb"]
+        ],
+        limit=1.1,
+        workloads=("table-days",),
+        at_most=True,
+        rounds=1,
+    )
+
+
+def _more_memory(system: System, other: System) -> Callable[[Lines], Sequence[float]]:
+    def figures(lines: Lines) -> Sequence[float]:
+        much, few = (lines.of("table-files", each).details["process_peak_mb"] for each in (system, other))
+        return [much - few]
+
+    return figures
+
+
 def _growth(lines: Lines) -> Sequence[float]:
     small, large = lines.of("memory-1m"), lines.of("memory-16m")
     return [large.details["worker_peak_memory_mb"] / small.details["worker_peak_memory_mb"]]
@@ -270,6 +366,7 @@ BARS = (
         at_most=True,
         rounds=1,
     ),
+    *_tables(),
 )
 
 Verdict = Literal["reached", "MISSED", "too few rounds", "not measured yet", "shown"]

@@ -181,6 +181,10 @@ def _calls_memory(folder: Path) -> list[str]:
     return [sys.executable, "-m", "dev.benchmarks.calls.memory_host", str(folder)]
 
 
+def _tables(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "dev.benchmarks.tables.table_host", str(folder)]
+
+
 def _earlier(command: Sequence[str]) -> list[str]:
     """Let a host of ours run another checkout's code."""
     return ["env", f"PYTHONPATH={os.environ[EARLIER_VARIABLE]}", *command]
@@ -329,6 +333,7 @@ HOSTS = {
     "airflow-tasks": _airflow_tasks,
     "calls": _calls,
     "calls-memory": _calls_memory,
+    "tables": _tables,
     "airflow-earlier": lambda folder: _earlier(_airflow(folder)),
     "kafka-streams": _kafka_streams,
     "kafka-streams-plain": _kafka_streams,

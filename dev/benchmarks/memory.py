@@ -1,9 +1,10 @@
-"""Peak memory of a process and all its children, while something runs."""
+"""Peak memory of a process and all its children, while something runs, and of this process alone."""
 
 from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -61,3 +62,15 @@ class PeakMemory:
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue  # it ended between the two looks
         self._peak_bytes = max(self._peak_bytes, total)
+
+
+def forget_peak() -> None:
+    """Let the kernel forget how much memory this process has had at most, see proc(5)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_megabytes() -> float:
+    """Return how much memory this process has had at most, since that was forgotten."""
+    status = Path("/proc/self/status").read_text()
+    kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return round(int(kilobytes) * 1024 / 1e6, 1)

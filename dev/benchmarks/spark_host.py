@@ -23,6 +23,9 @@ from dev.benchmarks import spark_peers, suite_topologies
 from dev.benchmarks.hand_written import Loop, hand_written
 from dev.benchmarks.raw import raw
 from dev.benchmarks.runs import run_topology, stops_of
+from dev.benchmarks.tables.places import settings_of
+from dev.benchmarks.tables.table_rows import rewritten_bytes
+from dev.benchmarks.tables.table_topologies import TABLE_TOPOLOGIES
 from dev.servers.quick_java import SPARK_CLASSES
 
 if TYPE_CHECKING:
@@ -100,10 +103,15 @@ def _engine(session: SparkSession, request: Request) -> Mapping[str, Any]:
         application_id=request["application_id"],
         run_id=request["run_id"],
         guarantee=request["guarantee"],
-        codec=request["codec"],
+        config={
+            # lz4 is this engine's own default.
+            **({} if request["codec"] == "lz4" else {"compression.type": request["codec"]}),
+            **({} if request["target"] == "topic" else settings_of(request["folder"])),
+        },
     )
     return {
         "seconds": timing.run_seconds,
+        "finish_seconds": timing.finish_seconds,
         "processing_seconds": timing.seconds,
         "worker_peak_memory_mb": timing.peak_memory_mb,
     }
@@ -113,9 +121,17 @@ def _engine_by_batches(session: SparkSession, request: Request) -> Mapping[str, 
     return _engine(session, {**request, "topology": f"{request['topology']}_batches"})
 
 
+def _engine_to_table(session: SparkSession, request: Request) -> Mapping[str, Any]:
+    topology = f"{request['topology']}_{request['target']}"
+    timed = _engine(session, {**request, "topology": topology})
+    rewritten = rewritten_bytes(request["target"], request["output"], Path(request["folder"]))
+    return {**timed, "rewritten_mb": rewritten / 1e6}
+
+
 def application_of(request: Request) -> ApplicationFile:
     """Return the application file with the topics of this run in it."""
-    source = ApplicationFile.of(suite_topologies.TOPOLOGIES[request["topology"]])
+    known = {**suite_topologies.TOPOLOGIES, **TABLE_TOPOLOGIES}
+    source = ApplicationFile.of(known[request["topology"]])
     text = source.text
     for name, topic in {**request["inputs"], "output": request["output"]}.items():
         line = f'{name.upper()} = "bench-{name}"\n'
@@ -167,6 +183,8 @@ _SYSTEMS: Mapping[str, Callable[[SparkSession, Request], Mapping[str, Any]]] = {
     "airflow-kstreams": _engine,
     "airflow-kstreams-prepared": _engine,
     "airflow-kstreams-batches": _engine_by_batches,
+    "airflow-kstreams-iceberg": _engine_to_table,
+    "airflow-kstreams-delta": _engine_to_table,
     # Their first run; the empty ones behind it are Airflow's.
     "airflow-kstreams-three": _engine,
     "airflow-kstreams-three-started": _engine,
@@ -177,6 +195,9 @@ _SYSTEMS: Mapping[str, Callable[[SparkSession, Request], Mapping[str, Any]]] = {
     "raw-consume-columns": _raw("consume", by_columns=True),
     "raw-produce-columns": _raw("produce", by_columns=True),
     "spark-available-now": lambda session, request: {"seconds": spark_peers.available_now(session, request)},
+    "spark-available-now-parquet": lambda session, request: {
+        "seconds": spark_peers.available_now_to_parquet(session, request)
+    },
     "spark-batch": lambda session, request: {"seconds": spark_peers.batch(session, request)},
 }
 

@@ -27,16 +27,7 @@ def available_now(session: SparkSession, request: Mapping[str, Any]) -> float:
     :return: seconds, from before the query is made to its end.
     """
     started = time.monotonic()
-    inputs = {
-        name: session.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", request["bootstrap"])
-        .option("kafka.isolation.level", "read_committed")
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .load()
-        for name, topic in request["inputs"].items()
-    }
-    result = _result(request["topology"], inputs, streaming=True)
+    result = _result(request["topology"], _streams(session, request), streaming=True)
     query = (
         result.writeStream.trigger(availableNow=True)
         .outputMode("update" if _sums(request) else "append")
@@ -50,6 +41,40 @@ def available_now(session: SparkSession, request: Mapping[str, Any]) -> float:
     )
     query.awaitTermination()
     return time.monotonic() - started
+
+
+def available_now_to_parquet(session: SparkSession, request: Mapping[str, Any]) -> float:
+    """Run a query with ``Trigger.AvailableNow`` to a folder of Parquet files: exactly once, by the list of
+    files that Spark keeps there. The events are filtered and mapped.
+
+    :return: seconds, from before the query is made to its end.
+    """
+    started = time.monotonic()
+    events = _kept(_streams(session, request)["events"])
+    query = (
+        events.selectExpr("e.id as id", "e.user as user", "e.amount * 100 as cents")
+        .writeStream.trigger(availableNow=True)
+        .outputMode("append")
+        .format("parquet")
+        .option("path", request["output"])
+        .option("checkpointLocation", str(Path(request["folder"]) / "checkpoint"))
+        .start()
+    )
+    query.awaitTermination()
+    return time.monotonic() - started
+
+
+def _streams(session: SparkSession, request: Mapping[str, Any]) -> dict[str, DataFrame]:
+    """Return the inputs as streams, from their beginning on."""
+    return {
+        name: session.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", request["bootstrap"])
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        for name, topic in request["inputs"].items()
+    }
 
 
 def batch(session: SparkSession, request: Mapping[str, Any]) -> float:
@@ -85,7 +110,7 @@ def _sums(request: Mapping[str, Any]) -> bool:
 def _result(topology: str, inputs: Mapping[str, DataFrame], *, streaming: bool) -> DataFrame:
     if topology == "join":
         return _joined(inputs["flights"], inputs["weather"], streaming=streaming)
-    events = inputs["events"].selectExpr("key", f"from_json(cast(value as string), '{_EVENT}') as e")
+    events = _read(inputs["events"])
     match topology:
         case "stateless":
             fields = "'id', e.id, 'user', e.user, 'cents', e.amount * 100"
@@ -97,7 +122,17 @@ def _result(topology: str, inputs: Mapping[str, DataFrame], *, streaming: bool) 
             return _summed(events.selectExpr("concat(e.kind, '-', e.amount) as key", "e.amount as amount"))
         case _:
             raise ValueError(f"no topology {topology!r}")
-    return events.where("e.amount % 10 != 0").selectExpr("key", f"to_json(named_struct({fields})) as value")
+    return _kept(inputs["events"]).selectExpr("key", f"to_json(named_struct({fields})) as value")
+
+
+def _read(events: DataFrame) -> DataFrame:
+    """Return key and content of events."""
+    return events.selectExpr("key", f"from_json(cast(value as string), '{_EVENT}') as e")
+
+
+def _kept(events: DataFrame) -> DataFrame:
+    """Drop a tenth of the events."""
+    return _read(events).where("e.amount % 10 != 0")
 
 
 def _summed(amounts: DataFrame) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +24,14 @@ from dev.benchmarks.outputs import Digest
 from dev.benchmarks.publish import create_topics
 from dev.benchmarks.results import Figure, Result
 from dev.benchmarks.systems import LOOPS, OURS, System
-from dev.benchmarks.workloads import Workload
+from dev.benchmarks.tables import rounds as table_rounds
+from dev.benchmarks.tables import table_rows
+from dev.benchmarks.workloads import Kind, Workload
 
 #: What starts workers.
 _LITTLE = 50_000
+#: Folder of a table, below that of its application, where it is no catalogue that knows it.
+_TABLE = "table"
 
 
 class WrongOutputError(Exception):
@@ -38,7 +43,7 @@ class Application:
     """One application of one system: what stays from run to run.
 
     :param inputs: topics by the names they have in topologies.
-    :param output: topic.
+    :param output: topic, or what topologies call the table.
     :param folder: for its state.
     """
 
@@ -79,10 +84,10 @@ class Suite:
     def measure(self, workload: Workload) -> list[Result]:
         """Run all rounds of a workload."""
         self.say(f"{workload.name}: {workload.shows}")
-        rounds = {"hourly": self._again, "empty": self._again}.get(workload.kind, self._at_once)
+        rounds = _ROUNDS.get(workload.kind, Suite._at_once)
         figures: dict[System, list[Figure]] = {system: [] for system in workload.systems}
         records = workload.records
-        for number, (system, figure, count) in rounds(workload):
+        for number, (system, figure, count) in rounds(self, workload):
             figures[system].append(figure)
             records = count
             self.say(
@@ -182,6 +187,18 @@ class Suite:
         for application in applications.values():
             self._delete(application)
 
+    # == without Spark
+
+    def _without_spark(self, workload: Workload) -> Iterator[tuple[int, tuple[System, Figure, int]]]:
+        """Run what has no input of the suite's own; what it has to come to, it checks itself."""
+        self._begin()
+        with table_rounds.measuring(workload, self.bootstrap, self.folder) as measure:
+            for number, system in _turns(workload):
+                if system in self._failed:
+                    continue
+                with self._failing(workload, system):
+                    yield number, (system, _figure(measure(system)), 0)
+
     # == one run
 
     def _run(
@@ -218,6 +235,7 @@ class Suite:
             "run_id": uuid.uuid4().hex[:8],
             "inputs": dict(application.inputs),
             "output": application.output,
+            "target": system.target,
             "changelog": f"{application.application_id}-changelog",
             "partitions": workload.partitions,
             "codec": workload.codec or "lz4",
@@ -227,11 +245,12 @@ class Suite:
     def _new_application(self, workload: Workload, system: System, inputs: Mapping[str, str]) -> Application:
         self._applications += 1
         name = f"bench-{workload.name}-{system.name}-{self._applications}-{uuid.uuid4().hex[:6]}"
+        folder = self.folder / name
         application = Application(
-            application_id=name, inputs=inputs, output=f"{name}-output", folder=self.folder / name
+            application_id=name, inputs=inputs, output=_output(system, name, folder), folder=folder
         )
         application.folder.mkdir()
-        topics = {application.output: workload.partitions}
+        topics = {application.output: workload.partitions} if system.target == "topic" else {}
         if system in LOOPS and workload.topology == "sum_by_key":
             topics[f"{name}-changelog"] = workload.partitions
         create_topics(self.bootstrap, topics)
@@ -248,7 +267,9 @@ class Suite:
             self._delete(application)
 
     def _delete(self, application: Application) -> None:
-        """Delete an application's topics: what was written need not be kept."""
+        """Delete an application's topics, and its tables: what was written need not be kept."""
+        for table in (application.folder / "lake", application.folder / _TABLE):
+            shutil.rmtree(table, ignore_errors=True)
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
         names = [name for name in admin.list_topics(timeout=30).topics if application.application_id in name]
         if names:
@@ -269,7 +290,7 @@ class Suite:
         if system.output == "none":
             return
         found = outputs.digest(
-            outputs.read(self.bootstrap, application.output),
+            self._written(workload, system, application),
             table=workload.table and system.output == "compared",
         )
         if system.output == "counted":
@@ -285,6 +306,13 @@ class Suite:
         if difference := outputs.differences(self._expected, found):
             raise WrongOutputError(difference)
 
+    def _written(
+        self, workload: Workload, system: System, application: Application
+    ) -> Iterator[list[outputs.Record]]:
+        if system.target == "topic":
+            return outputs.read(self.bootstrap, application.output)
+        return table_rows.read(system.target, application.output, application.folder, workload.topology)
+
     @contextmanager
     def _failing(self, workload: Workload, system: System) -> Iterator[None]:
         """Note a failure: the system has no result, the others go on."""
@@ -294,6 +322,26 @@ class Suite:
             self._failed.add(system)
             self.failures.append(f"{workload.name}, {system.label}: {error}")
             self.say(f"  FAILED {self.failures[-1]}")
+
+
+_ROUNDS: Mapping[Kind, Callable[[Suite, Workload], Iterator[tuple[int, tuple[System, Figure, int]]]]] = {
+    "hourly": Suite._again,
+    "empty": Suite._again,
+    "files": Suite._without_spark,
+    "snapshots": Suite._without_spark,
+    "days": Suite._without_spark,
+}
+
+
+def _output(system: System, name: str, folder: Path) -> str:
+    """Return where an application's results go, as its topology has it."""
+    match system.target:
+        case "topic":
+            return f"{name}-output"
+        case "iceberg":
+            return f"bench.{name}"
+        case _:
+            return str(folder / _TABLE)
 
 
 def _turns(workload: Workload) -> Iterator[tuple[int, System]]:

@@ -55,6 +55,13 @@ class Slim(msgspec.Struct):
     cents: int
 
 
+class Newest(msgspec.Struct):
+    """What is kept of a user's newest event."""
+
+    id: int
+    cents: int
+
+
 class Padded(msgspec.Struct):
     """What is kept of an event when its size is what matters."""
 
@@ -166,6 +173,17 @@ def padded() -> Topology:
         .filter(lambda _, event: event.amount % 10 != 0)
         .map_values(lambda event: Padded(event.id, event.user, event.amount * 100, event.note))
         .send_to(OUTPUT, key_serde=serdes.string(), value_serde=serdes.json(Padded))
+    )
+    return builder.build()
+
+
+def newest() -> Topology:
+    """Keep two fields, under the key that the records have."""
+    builder = KStreamBuilder()
+    (
+        _events(builder)
+        .map_values(lambda event: Newest(event.id, event.amount * 100))
+        .send_to(OUTPUT, key_serde=serdes.string(), value_serde=serdes.json(Newest))
     )
     return builder.build()
 
@@ -374,6 +392,7 @@ TOPOLOGIES: dict[str, Callable[[], Topology]] = {
         stateless,
         stateless_batches,
         padded,
+        newest,
         sum_by_key,
         last_by_key,
         two_stage,

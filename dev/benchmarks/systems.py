@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Guarantee = Literal["exactly_once", "at_least_once", "none"]
+#: Where results go: to a topic, to a table of a format, or to a folder of Parquet files.
+Target = Literal["topic", "iceberg", "delta", "parquet"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,7 @@ class System:
     :param warmed: by a run before the first round: on all of the input, as compilers of JVMs need it, on a
         little, so that workers are started, or not at all.
     :param output: whether its output is compared with ours: all of it, its number of records, or none.
+    :param target: where its results go.
     """
 
     name: str
@@ -28,6 +31,7 @@ class System:
     rounds: int = 0
     warmed: Literal["all", "little", "not"] = "little"
     output: Literal["compared", "counted", "none"] = "compared"
+    target: Target = "topic"
 
     @property
     def label(self) -> str:
@@ -166,6 +170,70 @@ RAW_PRODUCE_BY_COLUMNS = System(
     host="engine",
     rounds=3,
     output="counted",
+)
+
+#: The same work with a table at its end: the topology of the workload's name and ``_iceberg`` or ``_delta``.
+OURS_TO_ICEBERG = System(
+    name="airflow-kstreams-iceberg",
+    title="airflow_kstreams to Iceberg",
+    guarantee="exactly_once",
+    host="engine",
+    target="iceberg",
+)
+OURS_TO_DELTA = System(
+    name="airflow-kstreams-delta",
+    title="airflow_kstreams to Delta",
+    guarantee="exactly_once",
+    host="engine",
+    target="delta",
+)
+AVAILABLE_NOW_TO_PARQUET = System(
+    name="spark-available-now-parquet",
+    title="Spark AvailableNow to Parquet",
+    guarantee="exactly_once",
+    host="connector",
+    warmed="all",
+    target="parquet",
+)
+#: The library's own merge of rows that are in memory.
+DELTA_MERGE = System(
+    name="deltalake-merge", title="deltalake's merge", guarantee="none", host="tables", target="delta"
+)
+#: The libraries' own commits of files that are described.
+BARE_ICEBERG = System(name="pyiceberg", title="pyiceberg's commit", guarantee="none", host="tables")
+BARE_DELTA = System(name="deltalake", title="deltalake's commit", guarantee="none", host="tables")
+#: A hundredth of the files.
+FEW_FILES = System(
+    name="airflow-kstreams-few",
+    title="airflow_kstreams to Iceberg, a hundredth of the files",
+    guarantee="exactly_once",
+    host="tables",
+)
+FEW_FILES_DELTA = System(
+    name="airflow-kstreams-few-delta",
+    title="airflow_kstreams to Delta, a hundredth of the files",
+    guarantee="exactly_once",
+    host="tables",
+)
+#: The table has had a hundred snapshots.
+FEW_SNAPSHOTS = System(
+    name="airflow-kstreams-few",
+    title="airflow_kstreams, after 100 snapshots",
+    guarantee="exactly_once",
+    host="tables",
+)
+KEPT_SNAPSHOTS = System(
+    name="airflow-kstreams-kept",
+    title="airflow_kstreams, no snapshot expires",
+    guarantee="exactly_once",
+    host="tables",
+)
+#: A sixteenth of the rows, of 24 days.
+FEW_DAYS = System(
+    name="airflow-kstreams-few",
+    title="airflow_kstreams, a sixteenth of the rows, 24 days",
+    guarantee="exactly_once",
+    host="tables",
 )
 
 PEERS = (AVAILABLE_NOW, SPARK_BATCH, KAFKA_STREAMS, KAFKA_STREAMS_AT_LEAST_ONCE, QUIX)

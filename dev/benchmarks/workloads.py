@@ -9,10 +9,19 @@ from typing import Literal
 
 from dev.benchmarks.systems import (
     AVAILABLE_NOW,
+    AVAILABLE_NOW_TO_PARQUET,
+    BARE_DELTA,
+    BARE_ICEBERG,
+    DELTA_MERGE,
+    FEW_DAYS,
+    FEW_FILES,
+    FEW_FILES_DELTA,
+    FEW_SNAPSHOTS,
     HAND_WRITTEN,
     KAFKA_STREAMS,
     KAFKA_STREAMS_AT_LEAST_ONCE,
     KAFKA_STREAMS_PLAIN,
+    KEPT_SNAPSHOTS,
     LOOPS,
     OURS,
     OURS_AT_LEAST_ONCE,
@@ -20,6 +29,8 @@ from dev.benchmarks.systems import (
     OURS_IN_THREE,
     OURS_IN_THREE_STARTED,
     OURS_PREPARED,
+    OURS_TO_DELTA,
+    OURS_TO_ICEBERG,
     PEERS,
     PLAIN,
     QUIX,
@@ -31,8 +42,9 @@ from dev.benchmarks.systems import (
 
 #: ``throughput``: much input at once; ``started``: the same in processes that have done nothing before;
 #: ``cold``: their start counts, too; ``hourly``: a little more than in the run before; ``empty``: nothing
-#: more; ``memory``: one run in fresh workers.
-Kind = Literal["throughput", "started", "cold", "hourly", "empty", "memory"]
+#: more; ``memory``: one run in fresh workers. Without Spark: ``files``: a finish of a run with so many files;
+#: ``snapshots``: a commit to a table that has had so many; ``days``: one task that writes rows of many days.
+Kind = Literal["throughput", "started", "cold", "hourly", "empty", "memory", "files", "snapshots", "days"]
 Codec = Literal["", "lz4", "zstd"]
 
 #: So many rounds decide a bar: their median must pass it.
@@ -44,8 +56,8 @@ class Workload:
     """One thing that systems do, side by side.
 
     :param shows: in a line.
-    :param topology: a key of ``suite_topologies.TOPOLOGIES``.
-    :param records: input records of a measured run.
+    :param topology: a key of ``suite_topologies.TOPOLOGIES``; empty for what has a topology of its own.
+    :param records: input records of a measured run; files or snapshots where the line is about these.
     :param before: input records of an earlier run of the same application, not measured.
     :param reads: input topics, by the names they have in the topology.
     :param keys: different ones of events and users.
@@ -54,6 +66,7 @@ class Workload:
     :param codec: that compresses input and output; empty for input as it is and output by lz4.
     :param in_full: systems that have all of the rounds, though they take minutes.
     :param table: whether outputs are equal when their last values per key are.
+    :param part_of: a workload with which this one is measured, too; empty for none.
     """
 
     name: str
@@ -71,6 +84,7 @@ class Workload:
     rounds: int = DECIDING_ROUNDS
     in_full: tuple[System, ...] = ()
     table: bool = False
+    part_of: str = ""
 
     def rounds_of(self, system: System) -> int:
         """Return how many rounds a system has."""
@@ -80,6 +94,7 @@ class Workload:
 
 _OURS_BOTH = (OURS, OURS_AT_LEAST_ONCE)
 _OURS_AND_JAVA = (OURS, KAFKA_STREAMS)
+_OURS_TO_TABLES = (OURS, OURS_TO_ICEBERG, OURS_TO_DELTA)
 #: By size of a value in bytes: input records of a run.
 _SIZES: Mapping[int, int] = {100: 2_000_000, 2_000: 400_000}
 _CODECS: tuple[Codec, ...] = ("lz4", "zstd")
@@ -314,6 +329,62 @@ _ALL = (
         systems=(OURS,),
         rounds=1,
         table=True,
+    ),
+    Workload(
+        name="table-append",
+        shows="JSON filter and map to tables, and to a topic",
+        topology="stateless",
+        records=4_000_000,
+        systems=(*_OURS_TO_TABLES, AVAILABLE_NOW_TO_PARQUET),
+    ),
+    Workload(
+        name="table-small",
+        shows="10,000 records more than in the run before, two stages, to tables and to a topic",
+        kind="hourly",
+        topology="two_stage",
+        records=10_000,
+        before=100_000,
+        keys=5_000,
+        systems=_OURS_TO_TABLES,
+        table=True,
+    ),
+    Workload(
+        name="table-upsert",
+        shows="a row for each of 2 million keys, 100,000 records more than in the run before",
+        kind="hourly",
+        topology="newest",
+        records=100_000,
+        before=2_000_000,
+        keys=2_000_000,
+        systems=(*_OURS_TO_TABLES, DELTA_MERGE),
+        table=True,
+    ),
+    Workload(
+        name="table-files",
+        shows="the finish of a run with 2,000 files, and the libraries' bare commits of them",
+        kind="files",
+        topology="",
+        records=2_000,
+        systems=(OURS, BARE_ICEBERG, FEW_FILES, OURS_TO_DELTA, BARE_DELTA, FEW_FILES_DELTA),
+    ),
+    Workload(
+        name="table-snapshots",
+        shows="a commit to an Iceberg table after 5,000 snapshots, the last 100 kept",
+        kind="snapshots",
+        topology="",
+        records=5_000,
+        systems=(OURS, FEW_SNAPSHOTS, KEPT_SNAPSHOTS),
+        part_of="table-files",
+    ),
+    Workload(
+        name="table-days",
+        shows="a task's memory, 16 million rows of 3,650 days to an Iceberg table of days",
+        kind="days",
+        topology="",
+        records=16_000_000,
+        systems=(OURS, FEW_DAYS),
+        rounds=1,
+        part_of="table-files",
     ),
     Workload(
         name="guard-stateless",

@@ -19,6 +19,7 @@ OURS, JAVA, JAVA_PLAIN = "airflow-kstreams", "kafka-streams", "kafka-streams-pla
 AVAILABLE_NOW, SPARK_BATCH = "spark-available-now", "spark-batch"
 QUIX, QUIX_PLAIN = "quix-streams", "quix-streams-plain"
 LOOP, LOOP_BY_COLUMNS = "hand-written", "hand-written-columns"
+ICEBERG, DELTA = f"{OURS}-iceberg", f"{OURS}-delta"
 
 #: To be reached: workload, ours, the peer, its guarantee, and how many times as fast ours must be.
 TIMES_AS_FAST: Sequence[tuple[str, str, str, str, float]] = [
@@ -60,6 +61,20 @@ TIMES_AS_FAST: Sequence[tuple[str, str, str, str, float]] = [
     ("sum-50k", OURS, JAVA_PLAIN, EXACTLY_ONCE, 3),
     ("sum-50k", OURS, QUIX_PLAIN, EXACTLY_ONCE, 10),
     ("sum-50k", OURS, QUIX, EXACTLY_ONCE, 10),
+    # Results that go to tables.
+    ("table-append", ICEBERG, OURS, EXACTLY_ONCE, 1),
+    ("table-append", DELTA, OURS, EXACTLY_ONCE, 1),
+    ("table-append", ICEBERG, f"{AVAILABLE_NOW}-parquet", EXACTLY_ONCE, 1.5),
+    ("table-append", DELTA, f"{AVAILABLE_NOW}-parquet", EXACTLY_ONCE, 1.5),
+    ("table-upsert", DELTA, "deltalake-merge", "none", 0.8),
+]
+#: Seconds that are at most so many times another system's: workload, ours, the other, its guarantee, limit.
+AT_MOST: Sequence[tuple[str, str, str, str, float]] = [
+    ("table-small", ICEBERG, OURS, EXACTLY_ONCE, 1.3),
+    ("table-small", DELTA, OURS, EXACTLY_ONCE, 1.3),
+    ("table-files", OURS, "pyiceberg", "none", 1.3),
+    ("table-files", DELTA, "deltalake", "none", 1.3),
+    ("table-snapshots", OURS, f"{OURS}-few", EXACTLY_ONCE, 1.2),
 ]
 #: Only shown: workload, ours, the peer.
 SHOWN_BESIDE = [
@@ -69,6 +84,7 @@ SHOWN_BESIDE = [
     ),
     ("empty", "airflow-kstreams-three", JAVA),
     ("empty", "airflow-kstreams-three", AVAILABLE_NOW),
+    ("table-upsert", ICEBERG, "deltalake-merge"),
 ]
 #: Others that take less processor time than ours decide a bar.
 RIVALS = {
@@ -120,7 +136,7 @@ def measured(
                     rounds=[seconds.get(key, 1.0) * each for each in unrest],
                     ours_ratio=1.0,
                     processor_rounds=[processor.get(key, 1.0) * each for each in unrest],
-                    details={"worker_peak_memory_mb": 1.0},
+                    details={"worker_peak_memory_mb": 1.0, "process_peak_mb": 1.0, "rewritten_mb": 1.0},
                 )
             )
     return found
@@ -137,13 +153,27 @@ def test_bar_is_reached_from_its_limit_on_when_ours_is_so_many_times_as_fast_as_
     workload: str, ours: str, peer: str, guarantee: str, limit: float
 ) -> None:
     # This engine's other lines are far slower: they are not the ones that count.
-    others = {OURS, f"{OURS}-prepared"} - {ours}
+    others = {OURS, f"{OURS}-prepared", ICEBERG, DELTA} - {ours}
     slow = dict.fromkeys(((workload, other, EXACTLY_ONCE) for other in others), 100.0)
     key = (workload, peer, guarantee)
     found = turned(measured({**slow, key: 0.99 * limit}), measured({**slow, key: 1.01 * limit}))
     (row,) = [row for row in found if row.bar.limit == limit and row.bar.workloads == (workload,)]
     assert row.figure == f"{1.01 * limit:.2f} x"
     assert row.rounds == f"7: {0.1 * 1.01 * limit:.2f} - {9 * 1.01 * limit:.2f}"
+
+
+@pytest.mark.parametrize(("workload", "ours", "other", "guarantee", "limit"), AT_MOST)
+def test_bar_is_reached_up_to_its_limit_when_ours_takes_so_many_times_the_seconds_of_another(
+    workload: str, ours: str, other: str, guarantee: str, limit: float
+) -> None:
+    # The lines of the other format take next to no time: they are not the ones that count.
+    quick = {(workload, each, EXACTLY_ONCE): 0.01 for each in (ICEBERG, DELTA, OURS)} | {
+        (workload, other, guarantee): 1.0
+    }
+    key = (workload, ours, EXACTLY_ONCE)
+    found = turned(measured({**quick, key: 1.01 * limit}), measured({**quick, key: 0.99 * limit}))
+    (row,) = [row for row in found if row.bar.workloads == (workload,)]
+    assert (row.figure, row.bar.limit) == (f"{0.99 * limit:.2f} x", limit)
 
 
 def test_every_bar_of_speed_is_one_of_those_that_are_to_be_reached() -> None:
@@ -199,7 +229,7 @@ def test_suite_has_as_many_rounds_as_decide() -> None:
     rows = list(bars.rows_of(measured(rounds=having.__getitem__)))
     assert {row.verdict for row in rows} <= {"reached", "MISSED", "shown"}
     few = {row.bar.workloads for row in rows if row.bar.limit is not None and row.bar.rounds < 7}
-    assert few == {("sum-50k",), ("memory-1m", "memory-16m")}
+    assert few == {("sum-50k",), ("memory-1m", "memory-16m"), ("table-files",), ("table-days",)}
 
 
 # == processor time
@@ -271,6 +301,34 @@ def test_seconds_of_three_processes_are_shown_with_what_they_count_from(system: 
     rows = bars.rows_of(measured({("empty", f"{OURS}-{system}", EXACTLY_ONCE): 4.0}))
     (row,) = [row for row in rows if row.bar.unit == "s" and counted in row.bar.processes]
     assert (row.verdict, float(row.figure.removesuffix(" s"))) == ("shown", 10.0)
+
+
+@pytest.mark.parametrize(
+    ("workload", "system", "detail", "worse", "better", "figure"),
+    [
+        ("table-days", OURS, "worker_peak_memory_mb", 1.11, 1.09, "1.09 x"),
+        ("table-files", OURS, "process_peak_mb", 102.0, 100.5, "99.50 MB"),
+        ("table-files", DELTA, "process_peak_mb", 102.0, 100.5, "99.50 MB"),
+    ],
+)
+def test_memory_of_tables_may_grow_by_a_bound(
+    workload: str, system: str, detail: str, worse: float, better: float, figure: str
+) -> None:
+    def taking(megabytes: float) -> list[Result]:
+        return [
+            msgspec.structs.replace(result, details={**result.details, detail: megabytes})
+            if result.key[:2] == (workload, system)
+            else result
+            for result in measured()
+        ]
+
+    (row,) = turned(taking(worse), taking(better))
+    assert row.figure == figure
+
+
+def test_bytes_that_an_upsert_rewrites_are_shown() -> None:
+    (row,) = [row for row in bars.rows_of(measured()) if row.bar.text.endswith("what it rewrites")]
+    assert (row.figure, row.verdict) == ("1.00 MB", "shown")
 
 
 def test_memory_may_grow_by_a_tenth() -> None:
