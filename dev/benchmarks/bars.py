@@ -249,6 +249,13 @@ def _tables() -> Iterator[Bar]:
         by_bare = f"{finish}: its seconds by those of the library's bare commit of them"
         yield _times(by_bare, 1.3, "table-files", (ours, bare), at_most=True)
         yield Bar(
+            text=f"{finish}: what it takes beyond one with 20, by that bare commit",
+            figures=_more_seconds(ours, few, bare),
+            limit=None,
+            workloads=("table-files",),
+            at_most=True,
+        )
+        yield Bar(
             text=f"{finish}: its memory beyond that of one with 20",
             figures=_more_memory(ours, few),
             limit=100.0,
@@ -272,6 +279,14 @@ def _tables() -> Iterator[Bar]:
         at_most=True,
         rounds=1,
     )
+
+
+def _more_seconds(system: System, few: System, bare: System) -> Callable[[Lines], Sequence[float]]:
+    def figures(lines: Lines) -> Sequence[float]:
+        rounds = (lines.of("table-files", each).rounds for each in (system, few, bare))
+        return [(own - less) / alone for own, less, alone in zip(*rounds, strict=False)]
+
+    return figures
 
 
 def _more_memory(system: System, other: System) -> Callable[[Lines], Sequence[float]]:

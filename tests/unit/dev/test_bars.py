@@ -326,6 +326,22 @@ def test_memory_of_tables_may_grow_by_a_bound(
     assert row.figure == figure
 
 
+@pytest.mark.parametrize(
+    ("ours", "few", "bare"), [(OURS, "few", "pyiceberg"), (DELTA, "few-delta", "deltalake")]
+)
+def test_what_many_files_take_beyond_few_is_shown_by_the_bare_commit(ours: str, few: str, bare: str) -> None:
+    seconds = {
+        ("table-files", ours, EXACTLY_ONCE): 5.0,
+        ("table-files", f"{OURS}-{few}", EXACTLY_ONCE): 2.0,
+        ("table-files", bare, "none"): 0.1,
+    }
+    results = [
+        msgspec.structs.replace(result, rounds=[seconds.get(result.key, 1.0)]) for result in measured()
+    ]
+    beyond = [row for row in bars.rows_of(results) if "beyond one with 20" in row.bar.text]
+    assert sorted((row.figure, row.verdict) for row in beyond) == [("0.00 x", "shown"), ("30.00 x", "shown")]
+
+
 def test_bytes_that_an_upsert_rewrites_are_shown() -> None:
     (row,) = [row for row in bars.rows_of(measured()) if row.bar.text.endswith("what it rewrites")]
     assert (row.figure, row.verdict) == ("1.00 MB", "shown")
