@@ -208,11 +208,14 @@ def _chosen(workload: Workload, options: argparse.Namespace) -> Workload:
     systems = workload.systems
     if options.system:
         systems = tuple(system for system in systems if system == OURS or system.name == options.system)
+    before = min(workload.before, options.records or workload.before)
     return dataclasses.replace(
         workload,
         systems=systems,
         records=min(workload.records, options.records or workload.records),
-        before=min(workload.before, options.records or workload.before),
+        before=before,
+        # Keys that a smaller run before could not all have had would be new to the measured one.
+        keys=min(workload.keys, before or workload.keys),
         rounds=options.rounds or workload.rounds,
     )
 

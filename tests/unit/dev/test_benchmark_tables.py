@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -329,6 +330,14 @@ def test_workload_is_measured_with_its_parts() -> None:
         *("table-files", "table-snapshots", "table-days", "stateless"),
     ]
     assert command.with_parts(["table-days"]) == ["table-days"]
+
+
+def test_keys_of_a_smaller_run_are_those_that_the_run_before_has_had() -> None:
+    options = argparse.Namespace(system=None, records=500, rounds=None)
+    upsert = command._chosen(WORKLOADS["table-upsert"], options)
+    assert (upsert.records, upsert.before, upsert.keys) == (500, 500, 500)
+    append = command._chosen(WORKLOADS["table-append"], options)
+    assert append.keys == WORKLOADS["table-append"].keys
 
 
 @pytest.mark.parametrize(
