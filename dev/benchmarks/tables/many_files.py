@@ -107,7 +107,9 @@ def finish(work: Work, on: ClusterPort | None = None) -> Mapping[str, float]:
     :return: ``seconds``, and the highest memory of this process meanwhile.
     """
     app = application_of(work, on)
-    _import(work.place)
+    # In the bare commit's process, too, modules are imported and the catalogue was asked before.
+    (plan,) = app.topology.plan(work.application_id).tables
+    work.place.opened().table(plan).look()
     gc.collect()
     memory.forget_peak()
     started = time.monotonic()
@@ -219,11 +221,3 @@ def _noting(
 
 def _facts_file(work: Work) -> Path:
     return Path(work.place.folder) / f"{work.place.name}.files"
-
-
-def _import(place: Place) -> None:
-    """Import what opens tables of a format: in a process that has done so before, it is no part of a run."""
-    if place.format == "iceberg":
-        import airflow_kstreams.tables.iceberg
-    else:
-        import airflow_kstreams.tables.delta  # noqa: F401
