@@ -36,7 +36,10 @@ def test_engine_keeps_up_with_the_hand_written_loop_as_it_did() -> None:
     assert [line.rpartition(": ")[2] for line in said if "stored" in line] == ["good"] * 2
 
 
-@pytest.mark.parametrize("workload", ["stateless", "sum-50k", "join", "empty", "padded-100-1-zstd"])
+@pytest.mark.parametrize(
+    "workload",
+    ["stateless", "sum-50k", "join", "empty", "padded-100-1-zstd", "table-append", "table-upsert"],
+)
 def test_peers_write_the_same_when_they_process_the_same(workload: str, tell: Callable[[str], None]) -> None:
     done = run("dev.benchmarks", "--workload", workload, "--records", "1000000", "--rounds", "1")
 
