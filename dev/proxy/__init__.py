@@ -1,1 +1,1 @@
-"""A proxy between Kafka's clients and a broker, which delays, drops and answers as a test asks."""
+"""Proxies before a Kafka broker and before an HTTP server, which delay, drop and answer as a test asks."""

@@ -228,11 +228,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def rest_catalog(catalog: SqlCatalog) -> Iterator[RestCatalogServer]:
-    """Serve a catalogue until the block ends."""
+def rest_catalog(catalog: SqlCatalog, *, port: int = 0) -> Iterator[RestCatalogServer]:
+    """Serve a catalogue until the block ends.
+
+    :param port: where; 0 for any.
+    """
     server = RestCatalogServer(catalog)
     handler = type("Handler", (_Handler,), {"server_of": server})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    http = ThreadingHTTPServer(("127.0.0.1", port), handler)
     http.daemon_threads = True
     server.url = f"http://127.0.0.1:{http.server_address[1]}"
     thread = threading.Thread(target=http.serve_forever, daemon=True, kwargs={"poll_interval": 0.02})
