@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from itertools import count, islice
 from pathlib import Path
 from types import FrameType
 
@@ -18,20 +17,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from dev.chaos_rounds import log, publish
+from dev.chaos_rounds.families import TABLES, TOPICS, Family, chosen
 from dev.chaos_rounds.log import Outcome
-from dev.chaos_rounds.plan import Fault, plan_of
 from dev.chaos_rounds.session import Scene, play_round
 
 _ROOT = Path(__file__).parents[2]
 _LOG = _ROOT / "build" / "chaos" / "rounds.jsonl"
-#: After so many rounds a fresh broker is taken, so that the verifier, which reads all, stays quick.
-_ROUNDS_PER_SCENE = 15
 _SEED = 20261121
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; the exit code is 1 when anything was violated."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     console = Console()
     path = Path(options.log)
     if options.publish:
@@ -40,43 +38,47 @@ def main(arguments: Sequence[str]) -> int:
     if options.summary:
         print(log.markdown(log.merged(log.read(path))))
         return 0
+    try:
+        family, faults = chosen(options.faults or ())
+    except ValueError as error:
+        parser.error(str(error))
+    numbers = family.numbers(options.seed, options.from_round, options.rounds or len(faults), faults)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        outcomes = _rounds(console, options, path)
+        outcomes = _rounds(console, options.seed, family, numbers, path)
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started has been stopped")
         return 130
     console.print(_table(outcomes))
+    again_with = " --faults table" if family is TABLES else ""
     violated = [one for one in outcomes if one.violations]
     for one in violated:
-        again = f"dev/chaos --seed {one.seed} --from-round {one.round} --rounds 1"
+        again = f"dev/chaos --seed {one.seed} --from-round {one.round} --rounds 1{again_with}"
         console.print(f"round {one.round} ({one.fault}), again: {again}", style="red", markup=False)
         for text in one.violations:
             console.print(f"  {text}", markup=False)
     return 1 if violated else 0
 
 
-def _rounds(console: Console, options: argparse.Namespace, path: Path) -> list[Outcome]:
+def _rounds(console: Console, seed: int, family: Family, rounds: Sequence[int], path: Path) -> list[Outcome]:
     """Play the rounds, scene by scene, up to the first violation."""
     outcomes: list[Outcome] = []
-    rounds = _numbers(options)
-    console.print(f"seed {options.seed}, rounds {rounds[0]} to {rounds[-1]}, log {path}", highlight=False)
+    console.print(f"seed {seed}, rounds {rounds[0]} to {rounds[-1]}, log {path}", highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("rounds", total=options.rounds)
+        bar = progress.add_task("rounds", total=len(rounds))
 
         def tell(outcome: Outcome) -> None:
             outcomes.append(outcome)
             log.append(path, outcome)
             progress.console.print(_line(outcome), markup=False, highlight=False)
 
-        for first in range(0, len(rounds), _ROUNDS_PER_SCENE):
-            numbers = rounds[first : first + _ROUNDS_PER_SCENE]
+        for played, numbers in family.scenes(seed, rounds):
             folder = Path(tempfile.mkdtemp(prefix="kstreams-chaos-"))
             try:
-                with Scene(folder) as scene:
+                with Scene(folder, played.open_stage) as scene:
                     for number in numbers:
-                        play_round(scene, options.seed, number, tell=tell)
+                        play_round(scene, played.round_of, number, tell=tell)
                         progress.advance(bar)
                         if outcomes[-1].violations:
                             break
@@ -90,13 +92,6 @@ def _rounds(console: Console, options: argparse.Namespace, path: Path) -> list[O
                 break
             shutil.rmtree(folder)
     return outcomes
-
-
-def _numbers(options: argparse.Namespace) -> list[int]:
-    """Return the numbers of the rounds to play: the next ones whose fault is asked for."""
-    faults = {Fault(name) for name in options.faults or Fault}
-    numbers = (n for n in count(options.from_round) if plan_of(options.seed, n).fault in faults)
-    return list(islice(numbers, options.rounds))
 
 
 def _with_hanging(scene: Scene, outcome: Outcome, path: Path) -> Outcome:
@@ -119,7 +114,7 @@ def _line(one: Outcome) -> str:
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
     table = Table("fault", "counted", "missed", "drivers", "violations", "seconds")
-    for fault in Fault:
+    for fault in (*TOPICS.faults, *TABLES.faults):
         mine = [one for one in outcomes if one.fault == fault.value]
         if mine:
             _add_row(table, fault.value, mine)
@@ -145,13 +140,18 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="dev/chaos", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=len(Fault), help="rounds whose fault must hit")
+    parser.add_argument(
+        "--rounds", type=int, help="rounds whose fault must hit; one of each fault unless given"
+    )
     parser.add_argument(
         "--seed", type=int, default=_SEED, help="what faults, moments and records are drawn from"
     )
     parser.add_argument("--from-round", type=int, default=0, help="number of the first round")
     parser.add_argument(
-        "--faults", nargs="+", choices=[fault.value for fault in Fault], metavar="F", help="only %(choices)s"
+        "--faults",
+        nargs="+",
+        metavar="PATTERN",
+        help="only faults of these names, or with these words in them; table: rounds with tables",
     )
     parser.add_argument("--log", default=str(_LOG), help="file that gets one JSON line per round")
     what = parser.add_mutually_exclusive_group()

@@ -30,12 +30,15 @@ Check = Callable[[Evidence, Sequence[Run]], Iterator[str]]
 _SHOWN = 5
 
 
-def verdict(evidence: Evidence) -> list[str]:
-    """Return what is wrong, of each kind the first few; nothing is what it should be."""
+def verdict(evidence: Evidence, checks: Sequence[Check] | None = None) -> list[str]:
+    """Return what is wrong, of each kind the first few; nothing is what it should be.
+
+    :param checks: None for all of this module.
+    """
     runs, wrong = runs_of(evidence.logs[METADATA])
     if not runs:
         return [*wrong, "the metadata topic tells of no run"]
-    for check in CHECKS:
+    for check in CHECKS if checks is None else checks:
         found = [f"{check.__name__}: {what}" for what in check(evidence, runs)]
         wrong += found[:_SHOWN]
         if len(found) > _SHOWN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,18 +42,41 @@ class RoundFailedError(Exception):
     """The run did not do what every run must; the text says what."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What all rounds of a scene have in common besides its broker.
+
+    :param application: the file that drivers run.
+    :param arguments: of its command line, further ones.
+    :param environment: what it has in its environment besides.
+    :param settings: of the application, besides those that all rounds have.
+    :param work: topics in which each input record shows once, as soon as it is written.
+    :param verifier: the program that judges, a module of this package, and its further arguments.
+    """
+
+    application: Path
+    work: tuple[str, ...]
+    verifier: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(slots=True, kw_only=True)
 class LiveRound:
     """A round in the making.
 
+    :param stage: what is run, and how.
     :param bootstrap: where the application finds the broker: the proxy, or the broker itself.
     :param expected: records that the run will write to the topics of work, about.
     :ivar drivers: in the order of their start.
+    :ivar held: lets a request go on that a proxy holds, and waits until it has.
     :ivar stopped: processes that wait for SIGCONT.
     :ivar killed: drivers that were ended from outside, in whole or in part.
     """
 
     plan: RoundPlan
+    stage: Stage
     broker: Broker
     proxy: KafkaProxy
     watch: Watch
@@ -63,6 +86,7 @@ class LiveRound:
     cluster: StandaloneCluster | None = None
     drivers: list[Driver] = field(default_factory=list)
     stopped: list[psutil.Process] = field(default_factory=list)
+    held: list[Callable[[], None]] = field(default_factory=list)
     killed: list[Driver] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
 
@@ -97,13 +121,15 @@ class LiveRound:
             "transaction.timeout.ms": transaction_seconds * 1000,
             "num.stream.threads": self.plan.threads,
             "commit.every.records": self.plan.commit_records,
+            **self.stage.settings,
         }
-        arguments = ["--application-id", APPLICATION_ID, "--run-id", self.plan.run_id]
-        arguments += ["--client-config", str(config)]
+        arguments = [str(self.stage.application), "--application-id", APPLICATION_ID]
+        arguments += ["--run-id", self.plan.run_id, "--client-config", str(config), *self.stage.arguments]
         for name, value in settings.items():
             arguments += ["--setting", f"{name}={value}"]
         driver = Driver(
             arguments,
+            environment=self.stage.environment,
             master=self.cluster.master if self.cluster is not None else "local[2,4]",
             executor_cores=self.plan.threads,
             log=self.folder / f"{self.plan.run_id}-driver-{len(self.drivers) + 1}.log",
@@ -157,9 +183,15 @@ class LiveRound:
             self.watch.poll()
 
     def wake(self) -> None:
-        """Let everything go on that was stopped."""
+        """Let everything go on that was stopped, and requests that were held."""
+        self.let_pass()
         while self.stopped:
             send(self.stopped.pop(), signal.SIGCONT)
+
+    def let_pass(self) -> None:
+        """Let requests go on that were held."""
+        while self.held:
+            self.held.pop()()
 
     def disperse(self) -> None:
         """See every other driver to its end.

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from dev.chaos_rounds.plan import Fault
+from dev.chaos_rounds.tables.plan import TableFault
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +17,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     :param round: its number.
     :param draw: how often its fault had missed before.
-    :param fault: which; :class:`~dev.chaos_rounds.plan.Fault`.
+    :param fault: which; :class:`~dev.chaos_rounds.plan.Fault` or
+        :class:`~dev.chaos_rounds.tables.plan.TableFault`.
     :param point: when it came, in words.
     :param manner: how it came, in words.
     :param hit: whether it hit between begin and finish; else the round does not count.
@@ -68,8 +70,14 @@ def read(path: Path) -> list[Outcome]:
 
 
 def merged(*logs: Iterable[Outcome]) -> list[Outcome]:
-    """Return the rounds that count or violated, of several logs, each once, by seed and number."""
-    kept = {(one.seed, one.round, one.draw): one for log in logs for one in log if one.hit or one.violations}
+    """Return the rounds that count or violated, of logs, each once: those of topics first, by seed."""
+    of_tables = frozenset(TableFault)
+    kept = {
+        (one.fault in of_tables, one.seed, one.round, one.draw): one
+        for log in logs
+        for one in log
+        if one.hit or one.violations
+    }
     return [kept[place] for place in sorted(kept)]
 
 
@@ -81,7 +89,7 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
     lines = [
         "| fault | rounds | drivers started | claimed or retried | violations |",
         "| --- | --: | --: | --: | --: |",
-        *(_line(fault.value, by_fault[fault.value]) for fault in Fault),
+        *(_line(fault.value, by_fault[fault.value]) for fault in (*Fault, *TableFault)),
         _line("**all**", outcomes),
     ]
     return "\n".join(lines)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, TypeVar
+
+F = TypeVar("F", bound=StrEnum)
 
 
 class Fault(StrEnum):
@@ -39,6 +41,7 @@ Resume = Literal["when taken over", "in the retry's work", "when finished"]
 class RoundPlan:
     """One round, drawn from seed, number and draw alone.
 
+    :param fault: of the rounds with topics or of those with tables.
     :param draw: 0, or how often the fault of this round missed before.
     :param records: input records that are written before the run begins.
     :param begun_seconds: the fault comes so long after the completed marker; None when ``progress`` tells.
@@ -57,7 +60,7 @@ class RoundPlan:
     seed: int
     number: int
     draw: int
-    fault: Fault
+    fault: StrEnum
     records: int
     begun_seconds: float | None
     progress: float
@@ -102,10 +105,25 @@ class RoundPlan:
 
 def plan_of(seed: int, number: int, draw: int = 0) -> RoundPlan:
     """Draw a round; the same for the same seed, number and draw."""
-    block, place = divmod(number, len(Fault))
-    fault = random.Random(f"{seed}/block {block}").sample(list(Fault), len(Fault))[place]  # noqa: S311
+    fault = fault_of(Fault, f"{seed}", number)
     rng = random.Random(f"{seed}/{number}/{draw}")  # noqa: S311 - reproducible on purpose
-    early = rng.random() < 0.25 and fault not in _AT_WORK
+    return drawn_plan(rng, seed, number, draw, fault, early=fault not in _AT_WORK)
+
+
+def fault_of(faults: type[F], seed: str, number: int) -> F:
+    """Return the fault of a round: each comes once in a block of as many rounds as there are faults."""
+    block, place = divmod(number, len(faults))
+    return random.Random(f"{seed}/block {block}").sample(list(faults), len(faults))[place]  # noqa: S311
+
+
+def drawn_plan(
+    rng: random.Random, seed: int, number: int, draw: int, fault: StrEnum, *, early: bool
+) -> RoundPlan:
+    """Draw all but the fault.
+
+    :param early: whether the fault may come as soon as the run has begun.
+    """
+    early = rng.random() < 0.25 and early
     return RoundPlan(
         seed=seed,
         number=number,

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
@@ -21,7 +21,6 @@ import pyspark
 from dev.servers.quick_java import QUICK_SPARK
 
 _ROOT = Path(__file__).parents[2]
-_APPLICATION = Path(__file__).parent / "application.py"
 _READY_SECONDS = 60.0
 _END_SECONDS = 20.0
 _DAEMON = "pyspark.daemon"
@@ -33,13 +32,22 @@ _ERROR = re.compile(r'^KSTREAMS-ERROR .*?"type": *"(\w+)"', re.MULTILINE)
 class Driver:
     """One driver process: the application file, started by hand with its command line.
 
-    :param arguments: after the file's name.
+    :param arguments: the application's file, and what follows it.
+    :param environment: what it and its executors have in theirs besides.
     :param master: Spark's master URL.
     :param executor_cores: on a cluster, which offers two: one executor that hosts all, or one of two.
     :param log: file for its output.
     """
 
-    def __init__(self, arguments: list[str], *, master: str, executor_cores: int, log: Path) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        *,
+        environment: Mapping[str, str],
+        master: str,
+        executor_cores: int,
+        log: Path,
+    ) -> None:
         self.log = log
         quick = shlex.quote(QUICK_SPARK)
         submit = "--conf spark.driver.memory=512m --conf spark.ui.enabled=false"
@@ -47,8 +55,11 @@ class Driver:
         if master.startswith("spark://"):
             submit += f" --conf spark.executor.memory=512m --conf spark.executor.cores={executor_cores}"
             submit += f" --conf spark.executor.extraJavaOptions={quick}"
+            for name, text in environment.items():
+                submit += f" --conf spark.executorEnv.{name}={text}"
         environment = {
             **os.environ,
+            **environment,
             "PYTHONPATH": str(_ROOT),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -57,7 +68,7 @@ class Driver:
         }
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, str(_APPLICATION), *arguments],
+                [sys.executable, *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -192,7 +203,7 @@ class Helper:
         self._log = log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"dev.chaos_rounds.{module}", *arguments],
+                [*_dying_with_us(), sys.executable, "-m", f"dev.chaos_rounds.{module}", *arguments],
                 cwd=_ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -219,6 +230,11 @@ class Helper:
         """
         if self._process.poll() is not None:
             raise RuntimeError(f"the {self._module} ended: {self._log.read_text(errors='replace')[-2000:]}")
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._process.kill()
+        self.stop()
 
     def stop(self) -> None:
         """Let it end."""

@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,25 +16,49 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from dev.chaos_rounds.live_round import LiveRound, RoundFailedError
+from dev.chaos_rounds.live_round import LiveRound, RoundFailedError, Stage
 from dev.chaos_rounds.log import Outcome
-from dev.chaos_rounds.plan import PROXIED, Fault, RoundPlan, plan_of
+from dev.chaos_rounds.plan import RoundPlan
 from dev.chaos_rounds.processes import Helper, StandaloneCluster
-from dev.chaos_rounds.strikes import STRIKES
+from dev.chaos_rounds.strikes import Strike
 from dev.chaos_rounds.topics import PARTITIONS
 from dev.chaos_rounds.watch import Watch
 from dev.proxy.kafka_proxy import KafkaProxy
 from dev.servers.embedded import Broker, free_port
 from tests.support.kafka.kafka_tools import hanging_transactions
 
+#: Opens what a scene's rounds need besides its broker, in a folder.
+OpenStage = Callable[[Path], AbstractContextManager[Stage]]
+
 _ROOT = Path(__file__).parents[2]
 _CLIENT_SECONDS = 30.0
 _VERIFIER_SECONDS = 180.0
-#: Each input record shows in so many topics of work.
-_TOPICS_OF_WORK = 3
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
 #: Draws of one round after which something is wrong with the rounds themselves.
 _DRAWS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """A round that is to be played.
+
+    :param point: when its fault comes, in words.
+    :param manner: how it comes, in words; empty when there is but one way.
+    :param strike: waits for the moment of the fault, and does it.
+    :param proxied: whether the proxy stands between the application and the broker.
+    :param on_cluster: whether it runs on a standalone cluster.
+    """
+
+    plan: RoundPlan
+    point: str
+    manner: str
+    strike: Strike
+    proxied: bool = False
+    on_cluster: bool = False
+
+
+#: Makes a round of a number and of how often its fault missed before.
+RoundOf = Callable[[int, int], Round]
 
 
 class Scene:
@@ -42,9 +67,11 @@ class Scene:
     A context manager. Rounds follow each other on it; the verifier judges the whole scene after each.
 
     :param folder: for everything that is written; what a violation needs to be understood stays in there.
+    :param open_stage: opens what the rounds need besides, in that folder.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, open_stage: OpenStage) -> None:
+        self._open_stage = open_stage
         self._folder = folder
         self._transcript = folder / "transcript.jsonl"
         self._finished: list[str] = []
@@ -59,7 +86,8 @@ class Scene:
             stack.enter_context(self._broker)
             _create_topics(self._broker.bootstrap)
             self._proxy = stack.enter_context(KafkaProxy(port=port + 3, broker_port=port + 4))
-            self._watch = Watch(self._broker.bootstrap)
+            self._stage = stack.enter_context(self._open_stage(self._folder))
+            self._watch = Watch(self._broker.bootstrap, self._stage.work)
             stack.callback(self._watch.close)
             self._feeder = self._helper("feeder", [self._broker.bootstrap], stack)
             self._follower = self._helper("follower", [self._broker.bootstrap, str(self._transcript)], stack)
@@ -71,26 +99,28 @@ class Scene:
     ) -> None:
         self._stack.close()
 
-    def play(self, plan: RoundPlan) -> Outcome:
+    def play(self, round_: Round) -> Outcome:
         """Play one round: new records, a run, its fault, retries until it is finished, and the verdict."""
+        plan = round_.plan
         started = time.monotonic()
         records = int(self._feeder.ask(f"burst {plan.records} {plan.seed}/{plan.number}/{plan.draw}"))
         self._watch.start()
         live = LiveRound(
             plan=plan,
+            stage=self._stage,
             broker=self._broker,
             proxy=self._proxy,
             watch=self._watch,
             folder=self._folder,
-            bootstrap=self._proxy.bootstrap if plan.fault in PROXIED else self._broker.bootstrap,
-            expected=records * _TOPICS_OF_WORK,
-            cluster=self._standalone() if plan.fault is Fault.EXECUTOR_KILLED else None,
+            bootstrap=self._proxy.bootstrap if round_.proxied else self._broker.bootstrap,
+            expected=records * len(self._stage.work),
+            cluster=self._standalone() if round_.on_cluster else None,
         )
         violations: list[str] = []
         hit = False
         total = 0
         try:
-            hit = _disturbed(live)
+            hit = _disturbed(live, round_.strike)
             self._finished.append(plan.run_id)
             self._follower.refuse_dead()
             found, total = self._verify()
@@ -105,8 +135,8 @@ class Scene:
             round=plan.number,
             draw=plan.draw,
             fault=plan.fault.value,
-            point=plan.point,
-            manner=plan.manner,
+            point=round_.point,
+            manner=round_.manner,
             hit=hit,
             attempts=len(live.drivers),
             errors=tuple(driver.error for driver in live.drivers if driver.error),
@@ -121,8 +151,9 @@ class Scene:
         return [f"hanging transaction: {line.strip()}" for line in found]
 
     def _verify(self) -> tuple[list[str], int]:
-        command = [sys.executable, "-m", "dev.chaos_rounds.verifier", "--bootstrap", self._broker.bootstrap]
-        command += ["--transcript", str(self._transcript), "--finished", *self._finished]
+        module, *arguments = self._stage.verifier
+        command = [sys.executable, "-m", f"dev.chaos_rounds.{module}", "--bootstrap", self._broker.bootstrap]
+        command += ["--transcript", str(self._transcript), *arguments, "--finished", *self._finished]
         done = subprocess.run(
             command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=_VERIFIER_SECONDS
         )
@@ -144,24 +175,25 @@ class Scene:
         return helper
 
 
-def play_round(scene: Scene, seed: int, number: int, *, tell: Callable[[Outcome], None]) -> Outcome:
+def play_round(scene: Scene, round_of: RoundOf, number: int, *, tell: Callable[[Outcome], None]) -> Outcome:
     """Play a round, drawn again as long as its fault misses.
 
+    :param round_of: draws it.
     :param tell: called with each draw's outcome.
     :raises RuntimeError: its fault missed time after time.
     """
     for draw in range(_DRAWS):
-        outcome = scene.play(plan_of(seed, number, draw))
+        outcome = scene.play(round_of(number, draw))
         tell(outcome)
         if outcome.hit or outcome.violations:
             return outcome
-    raise RuntimeError(f"the fault of round {number} of seed {seed} missed {_DRAWS} times")
+    raise RuntimeError(f"the fault of round {number} of seed {outcome.seed} missed {_DRAWS} times")
 
 
-def _disturbed(live: LiveRound) -> bool:
+def _disturbed(live: LiveRound, strike: Strike) -> bool:
     """Run a round to its end with its fault; return whether that hit."""
     live.start_driver()
-    hit = STRIKES[live.plan.fault](live) if live.at_point() else bool
+    hit = strike(live)
     live.finish()
     live.wake()
     live.disperse()

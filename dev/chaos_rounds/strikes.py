@@ -1,6 +1,6 @@
 """How each fault is done to a live round.
 
-A strike comes when the round is at its point. It returns what tells, after the run, whether the fault hit
+A strike waits for the point at which it comes. It returns what tells, after the run, whether the fault hit
 between begin and finish; a round whose fault did not does not count.
 """
 
@@ -33,39 +33,46 @@ _OF_TRANSACTIONS = (
 )
 
 
-def _hit() -> bool:
+def hit() -> bool:
+    """Say that the fault hit."""
     return True
 
 
-def _miss() -> bool:
+def miss() -> bool:
+    """Say that it did not."""
     return False
+
+
+def strike_at_point(live: LiveRound) -> Callable[[], bool]:
+    """Wait for the round's point, and do its fault."""
+    return STRIKES[Fault(live.plan.fault)](live) if live.at_point() else miss
 
 
 def kill_worker(live: LiveRound) -> Callable[[], bool]:
     """SIGKILL one Python worker that is at work."""
-    return _kill_one(live, lambda: live.newest.workers(live.ports))
+    return kill_one(live, lambda: live.newest.workers(live.ports))
 
 
 def kill_executor(live: LiveRound) -> Callable[[], bool]:
     """SIGKILL one executor of the standalone cluster that has a worker at work."""
     cluster = live.cluster
     if cluster is None:
-        return _miss
+        return miss
 
     def at_work() -> list[psutil.Process]:
         return [one for one in cluster.executors() if one.is_running()] if cluster.workers(live.ports) else []
 
-    return _kill_one(live, at_work)
+    return kill_one(live, at_work)
 
 
 def kill_driver(live: LiveRound) -> Callable[[], bool]:
     """SIGKILL the driver; what it started may live on for a moment, and the retry comes at once."""
     driver = live.newest
     if driver.exit_code is not None:
-        return _miss
+        return miss
     live.killed.append(driver)
     driver.kill()
-    return _hit if live.still_running() else _miss
+    return hit if live.still_running() else miss
 
 
 def kill_driver_jvm(live: LiveRound) -> Callable[[], bool]:
@@ -75,14 +82,14 @@ def kill_driver_jvm(live: LiveRound) -> Callable[[], bool]:
         found = live.newest.jvm()
         return [found] if found is not None else []
 
-    return _kill_one(live, jvm)
+    return kill_one(live, jvm)
 
 
 def kill_broker(live: LiveRound) -> Callable[[], bool]:
     """SIGKILL the only broker and start it again."""
     live.broker.kill()
     live.broker.start(die_with_parent=True)
-    return _hit if live.still_running() else _miss
+    return hit if live.still_running() else miss
 
 
 def stop_and_continue(live: LiveRound) -> Callable[[], bool]:
@@ -90,18 +97,18 @@ def stop_and_continue(live: LiveRound) -> Callable[[], bool]:
     first = live.newest
     found = _search(live, lambda: first.workers(live.ports))
     if not found:
-        return _miss
+        return miss
     chosen = first.members() if live.plan.whole_driver else [found[live.plan.skip % len(found)]]
     for process in chosen:
         if send(process, signal.SIGSTOP):
             live.stopped.append(process)
     if not live.still_running():
-        return _miss
+        return miss
     stopped_at = time.monotonic()
     if live.plan.past_transaction:
         live.wait(lambda: time.monotonic() - stopped_at > TRANSACTION_SECONDS + 1)
     begun = live.watch.begun[live.plan.run_id]
-    hit = live.still_running()
+    struck = live.still_running()
     live.start_driver()
     if live.plan.resume != "when finished":
         live.wait(lambda: live.watch.begun[live.plan.run_id] > begun)
@@ -109,7 +116,7 @@ def stop_and_continue(live: LiveRound) -> Callable[[], bool]:
             done = live.watch.records
             live.wait(lambda: live.watch.records > done)
         live.wake()
-    return _hit if hit else _miss
+    return hit if struck else miss
 
 
 def start_second_driver(live: LiveRound) -> Callable[[], bool]:
@@ -118,7 +125,7 @@ def start_second_driver(live: LiveRound) -> Callable[[], bool]:
     live.start_driver()
     run_id = live.plan.run_id
     live.wait(lambda: live.watch.begun[run_id] > begun)
-    return _hit if live.watch.begun[run_id] > begun else _miss
+    return hit if live.watch.begun[run_id] > begun else miss
 
 
 def delay_end(live: LiveRound) -> Callable[[], bool]:
@@ -162,13 +169,14 @@ STRIKES: Mapping[Fault, Strike] = {
 }
 
 
-def _kill_one(live: LiveRound, look: Callable[[], list[psutil.Process]]) -> Callable[[], bool]:
+def kill_one(live: LiveRound, look: Callable[[], list[psutil.Process]]) -> Callable[[], bool]:
+    """SIGKILL one of the processes that are found, as soon as there are any."""
     found = _search(live, look)
     if not found:
-        return _miss
+        return miss
     driver = live.newest
     struck = send(found[live.plan.skip % len(found)], signal.SIGKILL)
-    return _hit if struck and live.still_running() and driver.exit_code is None else _miss
+    return hit if struck and live.still_running() and driver.exit_code is None else miss
 
 
 def _search(live: LiveRound, look: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
@@ -193,9 +201,9 @@ def _harm(live: LiveRound, action: Action, apis: tuple[Api, ...]) -> Callable[[]
     )
     number = live.proxy.add(rule)
 
-    def hit() -> bool:
+    def harmed() -> bool:
         finished = live.watch.finished_at.get(live.plan.run_id, 0.0)
         hits = live.proxy.hits(number)
         return bool(hits) and hits[0].at_seconds < finished
 
-    return hit
+    return harmed

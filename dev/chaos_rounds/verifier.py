@@ -48,28 +48,40 @@ _READ = (PAYMENTS, *RESULTS, METADATA, *CHANGELOGS.values())
 
 def main(arguments: Sequence[str]) -> int:
     """Verify, print the verdict, and return the exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     evidence = gather(options.bootstrap, Path(options.transcript), options.finished)
-    violations = verdict(evidence)
-    report = {
+    return report(evidence, verdict(evidence))
+
+
+def report(evidence: Evidence, violations: Sequence[str]) -> int:
+    """Print what is wrong, and how much was looked at; return the exit code."""
+    said = {
         "violations": violations,
         "records": {topic: len(rows) for topic, rows in evidence.logs.items()},
         "seen": len(evidence.seen),
     }
-    sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    sys.stdout.write(msgspec.json.encode(said).decode() + "\n")
     return 1 if violations else 0
 
 
-def gather(bootstrap: str, transcript: Path, finished: Sequence[str]) -> Evidence:
+def gather(
+    bootstrap: str,
+    transcript: Path,
+    finished: Sequence[str],
+    *,
+    between: Sequence[str] = (MOVED, REPARTITION),
+) -> Evidence:
     """Collect the evidence. Waits, within bounds, until no transaction is open and the follower has seen all;
     what is not so by then is evidence, too.
+
+    :param between: topics between subtopologies.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-    partitions = _partitions(admin, (*_READ, REPARTITION))
+    partitions = _partitions(admin, tuple(dict.fromkeys((*_READ, *between))))
     ends = _waited(lambda: _ends(admin, partitions), _settled)
     with _consumer(bootstrap) as consumer:
         logs = _logs(consumer, {partition: ends[partition] for partition in ends if partition[0] in _READ})
-        committed = _committed(consumer, [tp for tp in partitions if tp[0] in (PAYMENTS, MOVED, REPARTITION)])
+        committed = _committed(consumer, [tp for tp in partitions if tp[0] in (PAYMENTS, *between)])
     last = {(topic, row.partition): row.offset for topic in RESULTS for row in logs[topic]}
     seen = _waited(lambda: read_transcript(transcript), lambda rows: _covers(rows, last))
     return Evidence(logs=logs, ends=ends, committed=committed, seen=seen, finished=finished)
@@ -185,8 +197,12 @@ def _committed(consumer: Consumer, partitions: Sequence[Partition]) -> dict[Part
     return {(tp.topic, tp.partition): tp.offset for tp in consumer.committed(asked, timeout=_CLIENT_SECONDS)}
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m dev.chaos_rounds.verifier", description=__doc__)
+def parser(description: str | None = __doc__) -> argparse.ArgumentParser:
+    """Return the parser of what a verifier is told.
+
+    :param description: of the program.
+    """
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", required=True, help="the broker itself, not the proxy")
     parser.add_argument("--transcript", required=True, help="what the follower wrote")
     parser.add_argument("--finished", nargs="*", default=[], help="runs that a driver reported as finished")

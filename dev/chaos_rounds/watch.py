@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from dev.chaos_rounds.evidence import headers_of
-from dev.chaos_rounds.topics import APPLICATION_ID, ECHO, METADATA, MOVED, PARTITIONS, RUNNING
+from dev.chaos_rounds.topics import APPLICATION_ID, METADATA, PARTITIONS
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-#: Each input record shows once in each of these, as soon as it is written, committed or not.
-_WORK = (ECHO, MOVED, RUNNING)
 _LOOK_SECONDS = 0.3
 _CLIENT_SECONDS = 30.0
 
@@ -24,19 +23,22 @@ _CLIENT_SECONDS = 30.0
 class Watch:
     """Follows the metadata topic (read_committed) and the work (read_uncommitted).
 
+    :param work: topics in which each input record shows once, as soon as it is written, committed or not.
     :ivar begun: completed markers of each run so far: the first is its begin, each further one a take-over.
     :ivar finished_at: monotonic seconds at which each run's finished marker was seen.
+    :ivar frozen: topics between subtopologies whose stop is frozen, with the id of the run.
     :ivar records: written to the topics of work since :meth:`start`.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, work: Sequence[str]) -> None:
         self._metadata = _consumer(bootstrap, "read_committed")
         self._work = _consumer(bootstrap, "read_uncommitted")
-        self._work.assign([TopicPartition(topic, n, 0) for topic in _WORK for n in range(PARTITIONS[topic])])
+        self._work.assign([TopicPartition(topic, n, 0) for topic in work for n in range(PARTITIONS[topic])])
         self._found = False
         self._looked = 0.0
         self.begun: Counter[str] = Counter()
         self.finished_at: dict[str, float] = {}
+        self.frozen: set[tuple[str, str]] = set()
         self.records = 0
 
     def start(self) -> None:
@@ -81,8 +83,11 @@ class Watch:
         error = message.error()
         if error is not None:
             return error.name() == "_PARTITION_EOF"
-        if message.key() == APPLICATION_ID.encode():
-            run_id = headers_of(message).get("kstreams.run", "")
+        headers = headers_of(message)
+        run_id = headers.get("kstreams.run", "")
+        if headers.get("kstreams.kind") not in {None, "stop", "done"} and "kstreams.topic" in headers:
+            self.frozen.add((run_id, headers["kstreams.topic"]))
+        elif message.key() == APPLICATION_ID.encode():
             if message.value() == b"0":
                 self.begun[run_id] += 1
             elif message.value() == b"1":

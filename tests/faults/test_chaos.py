@@ -1,8 +1,8 @@
 """Runs on real processes, each hit by a fault at a random moment, verified by a separate program.
 
-In ``dev/prove`` sixty rounds, each fault five times, from a seed that is drawn anew. In ``dev/test`` one
-round, from a fixed seed, of each fault that no cheaper test guards. The seed is printed with every round.
-Any other is ``dev/chaos``'s.
+In ``dev/prove`` sixty rounds, each fault five times, and 24 with tables, from seeds that are drawn anew. In
+``dev/test`` one round, from a fixed seed, of each fault that no cheaper test guards. The seed is printed with
+every round. Any other is ``dev/chaos``'s.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import pytest
 
 from dev.chaos_rounds import log
 from dev.chaos_rounds.plan import Fault
+from dev.chaos_rounds.tables.plan import TableFault
 from tests.conftest import TESTS
 
 pytestmark = pytest.mark.promise("exactly-once", "one-owner")
 
 SEED = 3987
-PROOF_ROUNDS = 60
+PROOF_ROUNDS, PROOF_TABLE_ROUNDS = 60, 24
 #: Faults whose harm a cheaper test brings about at a known moment of a run.
 GUARDED_ELSEWHERE = {
     Fault.WORKER_KILLED: "faults/test_kill.py::"
@@ -79,6 +80,22 @@ def test_nothing_is_lost_or_doubled_in_rounds_that_were_never_played(
     outcomes = _played(tmp_path / "rounds.jsonl", "--seed", str(seed), rounds=PROOF_ROUNDS)
 
     assert {one.fault for one in outcomes if one.hit} == set(Fault)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(_PROOF_SECONDS)
+def test_each_run_lands_once_in_tables_in_rounds_that_were_never_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = secrets.randbelow(2**40)
+    with capsys.disabled():
+        print(f"\nagain: dev/chaos --faults table --seed {seed} --rounds {PROOF_TABLE_ROUNDS}")
+
+    outcomes = _played(
+        tmp_path / "rounds.jsonl", "--faults", "table", "--seed", str(seed), rounds=PROOF_TABLE_ROUNDS
+    )
+
+    assert {one.fault for one in outcomes if one.hit} == set(TableFault)
 
 
 def _played(file: Path, *options: str, rounds: int) -> list[log.Outcome]:

@@ -134,8 +134,10 @@ builder.build().plan("demo")
 answer = {"modules": sorted(sys.modules), "threads": threading.active_count()}
 """
 
+_NO_VERIFIERS = ("airflow_kstreams", "pyspark", "pyiceberg", "deltalake")
 _VERIFIER = """
 import sys
+import dev.chaos_rounds.tables.verifier
 import dev.chaos_rounds.verifier
 answer = sorted(sys.modules)
 """
@@ -250,9 +252,11 @@ def test_topology_is_built_without_client_and_network_when_its_serdes_have_a_reg
     assert found["threads"] == 1
 
 
-def test_verifier_of_chaos_rounds_knows_nothing_of_the_engine(plain: Answers) -> None:
+def test_verifiers_of_chaos_rounds_know_nothing_of_the_engine_nor_of_libraries_of_tables(
+    plain: Answers,
+) -> None:
     loaded = plain.to("verifier")
-    assert [name for name in loaded if name.startswith(("airflow_kstreams", "pyspark"))] == []
+    assert [name for name in loaded if name.startswith(_NO_VERIFIERS)] == []
 
 
 # == beside Airflow
