@@ -29,6 +29,7 @@ _UPLOAD = r"\.parquet$"
 def strike(live: LiveRound, plan: TableRoundPlan, place: Place) -> Callable[[], bool]:
     """Wait for the moment of a round, and do its fault."""
     if plan.fault not in _IN_WAIT and not _at_moment(live, plan, place):
+        live.let_pass()  # a retry's commit is not to be held in the place of this driver's
         return miss
     struck = STRIKES[plan.fault](live, plan, place)
     if not plan.late:
