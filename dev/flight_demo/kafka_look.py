@@ -94,6 +94,7 @@ class KafkaLook:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
             }
         )
         values: dict[str, str] = {}

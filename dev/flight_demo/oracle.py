@@ -119,6 +119,7 @@ def found(bootstrap: str, topic: str = RESULTS) -> dict[str, dict[str, Any]]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,
         }
     )
     result: dict[str, dict[str, Any]] = {}

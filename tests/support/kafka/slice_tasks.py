@@ -122,6 +122,7 @@ class TwoStageApplication:
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
             }
         )
         log: list[tuple[str, str | None]] = []
