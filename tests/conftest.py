@@ -54,7 +54,12 @@ _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 # == the session as a whole
 
-pytest_plugins = ["tests.support.times", "tests.support.lanes", "tests.support.remedies"]
+pytest_plugins = [
+    "tests.support.times",
+    "tests.support.lanes",
+    "tests.support.rewritten",
+    "tests.support.remedies",
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:

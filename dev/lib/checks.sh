@@ -5,6 +5,8 @@
 ready() {
   dev/setup --quiet "$@"
   find_java
+  # The tests' processes are many and short, and where Python writes no bytecode each would compile the package anew.
+  "$python" -m compileall -q -j 2 airflow_kstreams dev tests/support tests/simulation tests/conformance
   # Every Kafka client brings threads, and with an arena of memory for each of them pytest grows to gigabytes.
   export MALLOC_ARENA_MAX=2
 }
