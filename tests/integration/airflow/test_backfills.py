@@ -339,6 +339,7 @@ def test_backfill_beside_the_live_runs_reprocesses_what_its_behavior_says(
     assert backfills.announced() == [f"{backfills.application_id} {live}"], "the live topic is as it was"
 
 
+@pytest.mark.prove  # dev/test has the order without dag runs (unit/airflow/test_backfill.py)
 @pytest.mark.parametrize("backfills", [STATEFUL], indirect=True)
 def test_stateful_topology_is_backfilled_in_order_and_airflow_refuses_the_rest(
     backfills: Backfills,

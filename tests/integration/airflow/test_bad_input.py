@@ -197,6 +197,7 @@ def test_nearest_name_is_given_and_no_retry_made_when_a_setting_is_unknown(
     assert "'commit.interval.ms'" in unbroken(str(error))
 
 
+@pytest.mark.prove  # dev/test has it among other failures (test_what_people_read.py)
 def test_record_is_named_and_the_slice_kept_when_it_cannot_be_decoded(
     words: WordTotals, run_dag: RunDag, produce: Callable[..., None], consume_all: Callable[..., Any]
 ) -> None:

@@ -100,6 +100,7 @@ def test_openlineage_is_told_topics_offsets_and_counts_when_tasks_end(deployment
     assert (facet["run_id"], facet["records_in"]) == (run.run_id, run.records_in)
 
 
+@pytest.mark.prove  # dev/test has watchers that were down (unit/airflow/test_finished_runs.py)
 @pytest.mark.promise("watchers-miss-nothing")
 def test_nothing_is_lost_or_told_twice_when_the_triggerer_is_killed(deployment: Deployment) -> None:
     sensor_and_watcher_go_on(deployment, "while-dead")

@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import pytest
+
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorContext, Topology, serdes
 from airflow_kstreams.streams.partitioning import partition_of_key
@@ -47,6 +49,7 @@ def random_keys(count: int) -> list[bytes]:
     return keys
 
 
+@pytest.mark.parametrize("size", [2_000, pytest.param(10_000, marks=pytest.mark.prove)])
 def test_keys_go_where_javas_producer_sends_them_when_our_writer_writes(
     kafka: str,
     java: KafkaClients,
@@ -54,8 +57,9 @@ def test_keys_go_where_javas_producer_sends_them_when_our_writer_writes(
     topic_name: Callable[..., str],
     create_topic: Callable[..., str],
     consume_all: Callable[..., list[Any]],
+    size: int,
 ) -> None:
-    keys = random_keys(10_000)
+    keys = random_keys(size)
     topics = {count: create_topic(topic_name(f"of-{count}"), count) for count in _COUNTS}
     by_their_code = kafka_streams.partitions([(key, count) for count in _COUNTS for key in keys])
     by_their_producer = java.produce(

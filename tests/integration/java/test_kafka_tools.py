@@ -88,6 +88,7 @@ def topics(topic_name: Callable[..., str], create_topic: Callable[..., str]) -> 
     )
 
 
+@pytest.mark.prove  # dev/test asks it once, and a client at each tail (kafka/test_task_runner.py)
 def test_consumer_groups_shows_no_lag_when_each_of_several_runs_is_finished(
     kafka: str, application_id: str, topics: tuple[str, str, str], produce: Produce, java: KafkaClients
 ) -> None:

@@ -88,11 +88,12 @@ def held(consume_all: Consume, changelog: str) -> dict[tuple[int, str], bytes]:
     return {at: value for at, value in found.items() if value is not None}
 
 
+@pytest.mark.prove  # dev/test has it in memory (simulation/test_expansions.py), and a copy on Spark
 @pytest.mark.parametrize(
     ("kind", "steps"),
     [
         ("linear", [(6, follow_the_runs), (8, be_fenced)]),
-        pytest.param("modulo", [(8, give_up_and_copy_again), (24, None)], marks=pytest.mark.prove),
+        ("modulo", [(8, give_up_and_copy_again), (24, None)]),
     ],
 )
 def test_nothing_tells_that_processors_were_added(

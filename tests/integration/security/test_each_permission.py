@@ -24,7 +24,7 @@ pytestmark = pytest.mark.promise(
 )
 
 #: Of each kind of client and of request, what is done quickly; the long proof has all of it.
-_QUICK = ("run", "run at least once", "run continuously", "status", "dead-letters replay", "reset")
+_QUICK = ("run", "run at least once", "status", "dead-letters replay", "reset")
 
 
 Prepare = Callable[[Work], Scene]

@@ -102,6 +102,7 @@ def test_every_task_makes_progress_and_ends_cleanly_when_eight_share_two_slots(
     assert lease is not None and lease.expires_ms == 0, "the lease is given up"
 
 
+@pytest.mark.prove  # dev/test has the same without Spark (integration/kafka/test_continuous.py)
 def test_nothing_is_lost_or_doubled_when_modes_are_switched_and_a_driver_is_killed(
     wide: Scene, wait_until: Callable[..., Any]
 ) -> None:

@@ -33,6 +33,7 @@ def test_each_file_is_rewritten_once_when_lanes_start(tmp_path: Path) -> None:
     )
 
     assert "3 failed" in done.stdout, done.stdout + done.stderr
-    assert done.stdout.count("E       assert 1 == 2") == len(_NAMES), "a rewritten assertion says what it compared"
+    # A rewritten assertion says what it compared.
+    assert done.stdout.count("E       assert 1 == 2") == len(_NAMES)
     kept = sorted(file.name.partition(".")[0] for file in (tmp_path / "__pycache__").iterdir())
     assert kept == [f"test_{name}" for name in _NAMES]
