@@ -40,11 +40,20 @@ def run_tasks(
 
 
 def other_results(
-    results: Callable[[Calls], list[T]], undisturbed: Calls, expected: list[T], *, takes_effect: bool
+    results: Callable[[Calls], list[T]],
+    undisturbed: Calls,
+    expected: list[T],
+    *,
+    takes_effect: bool,
+    every: int = 1,
 ) -> dict[str, list[T]]:
-    """Play once per port call; return the calls after whose death something else came out."""
+    """Play once per port call; return the calls after whose death something else came out.
+
+    :param every: one call in so many; before one, after another.
+    """
     found: dict[str, list[T]] = {}
-    for number, call in enumerate(undisturbed.made):
+    for number in range(int(takes_effect) % every, len(undisturbed.made), every):
+        call = undisturbed.made[number]
         came = results(Calls(last=number, takes_effect=takes_effect))
         if came != expected:
             found[f"no. {number}, {call}"] = came

@@ -126,20 +126,30 @@ EXPECTED = [
 ]
 
 
-def wrong(*, takes_effect: bool, spark_tries_again: bool = False) -> dict[str, list[str]]:
-    """Play once per port call of the tasks; return the calls after whose death something else came out."""
+def wrong(*, takes_effect: bool, spark_tries_again: bool, every: int) -> dict[str, list[str]]:
+    """Play once per port call of the tasks, or one in so many; return the calls after whose death something
+    else came out.
+    """
     undisturbed = Calls()
     expected = results(undisturbed)
     assert expected == EXPECTED
     commits = [call for call in undisturbed.made if call == "writer.commit of task 0_1"]
     assert len(commits) == 4, "one transaction for each moment"
     played = partial(results, spark_tries_again=spark_tries_again)
-    return other_results(played, undisturbed, expected, takes_effect=takes_effect)
+    return other_results(played, undisturbed, expected, takes_effect=takes_effect, every=every)
 
 
-@pytest.mark.parametrize("spark_tries_again", [False, True], ids=["driver asks", "Spark tries again"])
+@pytest.mark.parametrize(
+    ("spark_tries_again", "every"),
+    [
+        (False, 3),
+        pytest.param(False, 1, marks=pytest.mark.prove),
+        pytest.param(True, 1, marks=pytest.mark.prove),
+    ],
+    ids=["driver asks", "driver asks, every call", "Spark tries again"],
+)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
 def test_what_the_end_of_a_run_publishes_comes_once_when_a_task_dies_at_any_port_call(
-    takes_effect: bool, spark_tries_again: bool
+    takes_effect: bool, spark_tries_again: bool, every: int
 ) -> None:
-    assert wrong(takes_effect=takes_effect, spark_tries_again=spark_tries_again) == {}
+    assert wrong(takes_effect=takes_effect, spark_tries_again=spark_tries_again, every=every) == {}

@@ -145,7 +145,14 @@ def test_nothing_is_lost_or_moved_when_a_task_of_at_least_once_dies_at_any_port_
 
 
 @pytest.mark.parametrize(
-    "protection", ["stops are frozen", "idle tasks notify", "offsets in the transaction", "read committed"]
+    "protection",
+    [
+        "stops are frozen",
+        "idle tasks notify",
+        # Late in the runs. dev/test finds them missing by seeds (test_protections.py).
+        pytest.param("offsets in the transaction", marks=pytest.mark.prove),
+        pytest.param("read committed", marks=pytest.mark.prove),
+    ],
 )
 def test_violation_is_found_when_a_protection_is_off(protection: str) -> None:
     with PROTECTIONS[protection].missing():
