@@ -20,6 +20,8 @@ from tests.support.kafka.printed_commands import accept_in_memory, printed_comma
 pytestmark = pytest.mark.promise("records-between-are-not-left-behind")
 
 APP = "app"
+#: In one of how many calls the command dies; in ``dev/prove`` in every one.
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.prove)])
 REKEYED = f"{APP}-rekeyed-repartition"
 
 
@@ -424,8 +426,9 @@ def dies_at_each_call(scene: Scene, request: ResetRequest, number: int) -> bool:
     return died
 
 
-def test_they_are_refused_whatever_call_of_the_drop_dies() -> None:
-    for number in range(200):
+@EVERY
+def test_they_are_refused_whatever_call_of_the_drop_dies(every: int) -> None:
+    for number in range(0, 200, every):
         scene = Scene()
         scene.send(5)
         scene.half_a_slice()
@@ -440,8 +443,9 @@ def test_they_are_refused_whatever_call_of_the_drop_dies() -> None:
     pytest.fail("the reset never came to its end")
 
 
-def test_one_topic_is_given_up_whatever_call_of_the_command_dies() -> None:
-    for number in range(200):
+@EVERY
+def test_one_topic_is_given_up_whatever_call_of_the_command_dies(every: int) -> None:
+    for number in range(0, 200, every):
         scene = Scene()
         scene.send(5)
         scene.half_a_run()
