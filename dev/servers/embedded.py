@@ -61,6 +61,8 @@ class Broker(LocalBroker):
     :param proxy_port: where a proxy may stand; the listener behind it takes the port above.
     :param astray_port: of a listener whose clients are sent to :data:`NOWHERE`.
     :param java_options: further ones for Java.
+    :param session_ms: how long its controller takes a dead broker for alive, and lets the next one wait; nine
+        seconds by default. Short ones are for brokers that are killed.
     """
 
     #: How many ports it takes, from ``port`` on: plain, controller, SASL.
@@ -69,6 +71,7 @@ class Broker(LocalBroker):
     proxy_port: int | None = None
     astray_port: int | None = None
     java_options: tuple[str, ...] = ()
+    session_ms: int | None = None
 
     @property
     def sasl_bootstrap(self) -> str:
@@ -120,8 +123,15 @@ class Broker(LocalBroker):
                 astray="" if self.astray_port is None else f",ASTRAY://{HOST}:{self.astray_port}",
                 nowhere="" if self.astray_port is None else f",ASTRAY://{NOWHERE}",
             )
+            + self._session()
             + self._common_properties()
         )
+
+    def _session(self) -> str:
+        if self.session_ms is None:
+            return ""
+        often = self.session_ms // 6
+        return f"broker.session.timeout.ms={self.session_ms}\nbroker.heartbeat.interval.ms={often}\n"
 
     def _listener(self, name: str, above: int) -> str:
         return "" if self.proxy_port is None else f",{name}://{HOST}:{self.proxy_port + above}"

@@ -27,7 +27,7 @@ _BATCH = struct.Struct(">qi")
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that these tests may kill."""
-    with Broker(port=free_port(), folder=tmp_path_factory.mktemp("broker")) as running:
+    with Broker(port=free_port(), folder=tmp_path_factory.mktemp("broker"), session_ms=3_000) as running:
         yield running
 
 
