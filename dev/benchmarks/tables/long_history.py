@@ -87,7 +87,7 @@ class History:
             summary=summary,
             added=[self._file()],
         )
-        self._last = self._port.commit(look, change)
+        self._last = self._port.commit(look, change).snapshot
         if self.keep:
             self._port.expire(self._looked(), self.keep)
 
