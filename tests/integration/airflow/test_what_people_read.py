@@ -212,6 +212,8 @@ def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
     connections(**{**carol, "sasl.password": "not-hers"})
     unknown(cause="refused the credentials", remedy="sasl.password")
     connections()
+    # From here on the broker answers, however slowly.
+    person.settings["client.timeout.ms"] = 20_000
     missing = f"{words.source}-missing"
     words.file.write_text(good.replace(words.source, missing), encoding="utf-8")
     person.fails(_CAPTURE, cause=missing, remedy="create")
