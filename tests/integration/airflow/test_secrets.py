@@ -8,7 +8,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,9 +22,6 @@ from tests.support.kafka import super_user
 from tests.support.kafka.access_control import Acls
 from tests.support.spark.leak_watch import LeakWatch
 
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("no-secret-is-seen")]
 
 CONNECTION = "kafka_secured"
@@ -35,7 +32,7 @@ logging.getLogger().setLevel(logging.DEBUG)
 """
 
 
-kafka, kafka_admin = super_user.kafka, super_user.kafka_admin
+kafka, kafka_admin, acls = super_user.kafka, super_user.kafka_admin, super_user.acls
 
 
 @pytest.fixture
@@ -116,18 +113,15 @@ def test_no_secret_is_seen_when_runs_succeed_and_fail_over_tls_with_a_login(
     run_dag: Callable[..., Any],
     consume_all: Callable[..., Any],
     produce: Callable[..., None],
-    kafka_admin: AdminClient,
+    acls: Acls,
     folder: Path,
     free_port: int,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
-    request: pytest.FixtureRequest,
 ) -> None:
     caplog.set_level(logging.DEBUG, "airflow_kstreams")
     words.file.write_text(_DEBUG + words.file.read_text(encoding="utf-8"), encoding="utf-8")
     plan = ApplicationFile.read(words.file).topology().plan(words.application_id)
-    acls = Acls(kafka_admin, principal="User:carol")
-    request.addfinalizer(acls.withdraw)
     acls.allow(run_permissions(plan, ApplicationSettings.parse(words.application_id)))
     conf = {**words.conf, "ui_port": str(free_port), "folder": str(folder)}
     hidden = canaries(secured_extra)

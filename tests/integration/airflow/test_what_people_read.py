@@ -70,7 +70,7 @@ def waits(until):
 """
 
 
-kafka, kafka_admin = super_user.kafka, super_user.kafka_admin
+kafka, kafka_admin, acls = super_user.kafka, super_user.kafka_admin, super_user.acls
 
 
 class Person:
@@ -180,6 +180,7 @@ def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
     kafka: str,
     kafka_admin: Any,
     secured_broker: SecuredBroker,
+    acls: Acls,
     free_port: int,
     consume_all: Callable[..., Any],
     produce: Callable[..., None],
@@ -232,7 +233,6 @@ def test_every_failure_is_read_at_a_glance_and_its_remedy_leads_on(
     words.publish(_RECORDS)
     for bad in (b"\xff not json", {"word": "without a count"}):
         produce(words.source, [{"key": "key", "value": bad, "partition": 0}])
-    acls = Acls(kafka_admin, principal="User:carol")
     acls.allow(
         each
         for each in run_permissions(plan, settings)

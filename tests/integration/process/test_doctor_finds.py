@@ -70,6 +70,7 @@ class Scene:
         config.write_text("\n".join((f"bootstrap.servers={self.kafka}", *self.settings)))
         result = CliRunner().invoke(app, [*named, "--config-file", str(config), *self.options])
         assert result.exception is None or isinstance(result.exception, SystemExit), result.output
+        assert result.stdout, result.output
         found = fitting(result.stdout, "doctor")["findings"]
         return [each for each in found if each["level"] != "ok"]
 

@@ -4,8 +4,7 @@ super user; who logs in over TLS may do nothing until an ACL says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -13,18 +12,7 @@ from airflow_kstreams.streams.naming.permissions import Permission
 from tests.support.kafka import super_user
 from tests.support.kafka.access_control import Acls
 
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
-kafka, kafka_admin = super_user.kafka, super_user.kafka_admin
-
-
-@pytest.fixture
-def acls(kafka_admin: AdminClient) -> Iterator[Acls]:
-    """Carol's permissions, which last until the end of the test."""
-    acls = Acls(kafka_admin, principal="User:carol")
-    yield acls
-    acls.withdraw()
+kafka, kafka_admin, acls = super_user.kafka, super_user.kafka_admin, super_user.acls
 
 
 @pytest.fixture

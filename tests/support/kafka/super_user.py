@@ -1,5 +1,5 @@
-"""The fixtures ``kafka`` and ``kafka_admin`` for tests on the secured broker: the super user's listener,
-which any client may use.
+"""The fixtures ``kafka``, ``kafka_admin`` and ``acls`` for tests on the secured broker: the super user's
+listener, which any client may use, and what carol may do on hers.
 
 Modules take them by assignment (``kafka = super_user.kafka``): an imported name would be that of an argument,
 too.
@@ -7,10 +7,13 @@ too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from dev.servers.secured import SecuredBroker
+from tests.support.kafka.access_control import Acls
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,11 @@ def kafka(secured_broker: SecuredBroker) -> str:
 def kafka_admin(secured_broker: SecuredBroker) -> AdminClient:
     """Plain admin client of the super user."""
     return AdminClient({"bootstrap.servers": secured_broker.bootstrap, "log_level": 2})
+
+
+@pytest.fixture
+def acls(kafka_admin: AdminClient) -> Iterator[Acls]:
+    """Carol's permissions, which last until the end of the test."""
+    acls = Acls(kafka_admin, principal="User:carol")
+    yield acls
+    acls.withdraw()
