@@ -58,6 +58,7 @@ pytest_plugins = [
     "tests.support.times",
     "tests.support.lanes",
     "tests.support.rewritten",
+    "tests.support.error_examples",
     "tests.support.remedies",
 ]
 

@@ -288,12 +288,13 @@ class _Commands(TyperGroup):
 
     def _say(self, error: KStreamsError, exit_code: int, *, name: str = "") -> None:
         if not self._as_json:
-            typer.echo(one_line(error), err=True)
+            typer.echo(one_line(error.cause if name else error.coded_cause, error.fix), err=True)
             return
         from airflow_kstreams.cli.json_output import ErrorDocument, error_line
 
         document = ErrorDocument(
-            error=name or error.to_dict()["type"],
+            error=name or error.type_name,
+            code="" if name else error.code,
             cause=error.cause,
             fix=error.fix,
             retriable=error.is_retriable,
@@ -302,12 +303,9 @@ class _Commands(TyperGroup):
         typer.echo(error_line(document), err=True)
 
 
-def one_line(error: KStreamsError) -> str:
+def one_line(cause: str, fix: str) -> str:
     """Return an error's cause and remedy in one line."""
-    text = f"error: {error.cause}"
-    if error.fix:
-        text += f" -- what to do: {error.fix}"
-    return text
+    return f"error: {cause} -- what to do: {fix}" if fix else f"error: {cause}"
 
 
 def _add_epilog(command: Any, words: str, listed: Command) -> None:

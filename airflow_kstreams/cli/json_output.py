@@ -25,6 +25,7 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
     """An error of a command with --json: one line of stderr.
 
     :param error: class of the error, as docs/reference/errors.md lists them, or UsageError.
+    :param code: what names the error in the reference, e.g. ``KS-RUN-002``; empty for a wrong command line.
     :param cause: the event, its place, the finding and the expectation.
     :param fix: the remedy; empty if there is none.
     :param retriable: whether a retry without a change can succeed.
@@ -32,6 +33,7 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     error: str
+    code: str
     cause: str
     fix: str
     retriable: bool

@@ -121,7 +121,7 @@ def _refuse_missing(plan: TopologyPlan, partitions: Collection[str]) -> None:
         raise KafkaClientError(
             f"the topology reads topics that do not exist: {', '.join(missing)}",
             fix="create the topics, or correct their names; is this the right cluster?",
-            code="UNKNOWN_TOPIC_OR_PART",
+            kafka_code="UNKNOWN_TOPIC_OR_PART",
         )
 
 
@@ -172,7 +172,7 @@ def _unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaCl
     return KafkaClientError(
         f"nothing could be read of {', '.join(map(str, sorted(partitions)))} for {seconds:.0f} s",
         fix="check that the brokers that lead these partitions are up, then try again",
-        code="_TIMED_OUT",
+        kafka_code="_TIMED_OUT",
         retriable_code=True,
     )
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import IO
+from typing import IO, ClassVar
 
 from airflow_kstreams.first_steps.record_file import BadLineError, FileRecord, RecordFormat
 from airflow_kstreams.streams.errors import KStreamsError
@@ -28,6 +28,8 @@ _NAMED = 5
 
 class PublicationError(KStreamsError):
     """Records of a file were not published, or not all of them."""
+
+    own_code: ClassVar[str] = "KS-FIRST-003"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

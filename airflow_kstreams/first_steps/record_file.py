@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.figures.number_texts import counted
@@ -33,6 +33,7 @@ class BadLineError(KStreamsError):
     :param kind: the fault, without what differs from line to line.
     """
 
+    own_code: ClassVar[str] = "KS-FIRST-001"
     line: int
     kind: str
 

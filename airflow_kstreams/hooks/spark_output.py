@@ -170,7 +170,7 @@ class SparkOutput:
 
 def _plain(error: ReportedError) -> set[str]:
     """Return the lines in which the driver printed an error before it was reported."""
-    return {error.cause, *error.trace.splitlines()}
+    return {error.coded_cause, *error.trace.splitlines()}
 
 
 def ending_signal(code: int) -> signal.Signals | None:

@@ -48,7 +48,7 @@ def notes_of_tables(found: SeenTables) -> Iterator[str]:
         yield "The topology writes to no table."
     for each in found.tables:
         if each.refused is not None:
-            yield f"{each.refused.kind}: {each.refused.cause}"
+            yield each.refused.in_one_line
             if each.refused.remedy:
                 yield f"What to do: {each.refused.remedy}"
     if found.waiting is None:

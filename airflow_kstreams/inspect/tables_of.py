@@ -88,7 +88,7 @@ def notes_of_runs(found: SeenRuns) -> Iterator[str]:
     """Yield what is odd about the runs, what was not looked at, and how to go on."""
     for run in found.runs:
         if run.failure is not None:
-            yield f"{run.run_id}: {run.failure.cause}"
+            yield f"{run.run_id}: {run.failure.coded_cause}"
             yield from _remedy(run.failure)
         for suspicion in run.suspicions:
             yield f"{run.run_id}: {odd_text(suspicion)}"
@@ -146,7 +146,7 @@ def notes_of_run(found: RunInFull) -> Iterator[str]:
     """Yield what is odd about a run, why it failed, its warnings, and what was not looked at."""
     failure = None if found.history is None else found.history.failure
     if failure is not None:
-        yield f"{failure.kind}: {failure.cause}"
+        yield failure.in_one_line
         yield from _remedy(failure)
     yield from (odd_text(suspicion) for suspicion in found.run.suspicions)
     yield from (f"Warning: {warning}" for warning in found.run.warnings)
@@ -406,7 +406,7 @@ def _planned_tables(found: NextRun) -> Iterator[Table]:
 def notes_of_plan(found: NextRun) -> Iterator[str]:
     """Yield the refusal with its remedy, warnings, and what was not looked at."""
     if found.refused is not None:
-        yield f"{found.refused.kind}: {found.refused.cause}"
+        yield found.refused.in_one_line
         yield from _remedy(found.refused)
     yield from (f"Warning: {warning}" for warning in found.warnings)
     yield from (f"Not looked at: {text}" for text in found.not_seen)

@@ -166,7 +166,9 @@ class ClusterAdmin:
         try:
             self._create(topics)
         except KafkaClientError as error:
-            if error.code != "INVALID_CONFIG" or not any(topic.configs.keys() & _SIDES for topic in topics):
+            if error.kafka_code != "INVALID_CONFIG" or not any(
+                topic.configs.keys() & _SIDES for topic in topics
+            ):
                 raise
             try:
                 self._create([dataclasses.replace(topic, configs=_before_3_6(topic)) for topic in topics])
@@ -205,7 +207,7 @@ class ClusterAdmin:
         try:
             self._requests.result(future, what, needs=_on_topic(Operation.ALTER, topic))
         except KafkaClientError as error:
-            if error.code != "INVALID_PARTITIONS":
+            if error.kafka_code != "INVALID_PARTITIONS":
                 raise
             # The broker also refuses the number that the topic has, as when the answer to an earlier try was
             # lost.
@@ -215,7 +217,7 @@ class ClusterAdmin:
                 raise KafkaClientError(
                     f"{what} at {self._bootstrap}: it has {has}, and a topic never loses any",
                     fix=f"ask for {has} or more",
-                    code=error.code,
+                    kafka_code=error.kafka_code,
                 ) from None
             if count != has:
                 raise
@@ -284,7 +286,7 @@ class ClusterAdmin:
                 # The group may have ended since it was listed, and the coordinator may be moving.
                 if time.monotonic() >= deadline:
                     raise
-                if not error.is_retriable and error.code != "GROUP_ID_NOT_FOUND":
+                if not error.is_retriable and error.kafka_code != "GROUP_ID_NOT_FOUND":
                     raise
                 time.sleep(_POLL_SECONDS)
             else:
@@ -360,7 +362,7 @@ class ClusterAdmin:
                 raise unreachable(
                     self._bootstrap,
                     f"reading an offset: no answer for {tp.topic}-{tp.partition}",
-                    code="_TIMED_OUT",
+                    kafka_code="_TIMED_OUT",
                 )
         return {TopicPartition(tp.topic, tp.partition): info for tp, info in answers.items()}
 
@@ -400,7 +402,7 @@ class ClusterAdmin:
                     for tp, future in futures.items()
                 }
             except KafkaClientError as error:
-                if error.code not in _LEADERLESS or time.monotonic() >= deadline:
+                if error.kafka_code not in _LEADERLESS or time.monotonic() >= deadline:
                     raise
             self._refuse_missing(what, futures)
             self._requests.drop()
@@ -418,7 +420,7 @@ class ClusterAdmin:
             raise KafkaClientError(
                 f"{what} at {self._bootstrap}: no such topic or partition: {', '.join(missing)}",
                 fix=NO_SUCH,
-                code="UNKNOWN_TOPIC_OR_PART",
+                kafka_code="UNKNOWN_TOPIC_OR_PART",
             )
 
     def _served(self, names: Collection[str], partitions: int = 0) -> bool:

@@ -153,7 +153,9 @@ class AdminRequests:
             return None
         if isinstance(error, FutureTimeoutError):
             raise unreachable(
-                self.bootstrap, f"{what}: no answer in {self.time.request_seconds:g} s", code="_TIMED_OUT"
+                self.bootstrap,
+                f"{what}: no answer in {self.time.request_seconds:g} s",
+                kafka_code="_TIMED_OUT",
             )
         refused = None
         if needs is not None and kafka_error is not None:
@@ -170,6 +172,8 @@ class AdminRequests:
         while not condition():
             if time.monotonic() >= deadline:
                 raise unreachable(
-                    self.bootstrap, f"waited {self.time.request_seconds:g} s for {what}", code="_TIMED_OUT"
+                    self.bootstrap,
+                    f"waited {self.time.request_seconds:g} s for {what}",
+                    kafka_code="_TIMED_OUT",
                 )
             time.sleep(_POLL_SECONDS)

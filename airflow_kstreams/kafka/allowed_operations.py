@@ -80,7 +80,7 @@ class AllowedOperations:
                 future, "describing a topic's operations", absent=KafkaError.UNKNOWN_TOPIC_OR_PART
             )
         except KafkaClientError as error:
-            if error.code != "TOPIC_AUTHORIZATION_FAILED":
+            if error.kafka_code != "TOPIC_AUTHORIZATION_FAILED":
                 raise
             return frozenset()
         return None if found is None else _named(each.name for each in found.authorized_operations or ())
@@ -90,9 +90,9 @@ class AllowedOperations:
         try:
             return _named(self._group(group_id).operations)
         except KafkaClientError as error:
-            if error.code == "GROUP_ID_NOT_FOUND":
+            if error.kafka_code == "GROUP_ID_NOT_FOUND":
                 return None
-            if error.code != "GROUP_AUTHORIZATION_FAILED":
+            if error.kafka_code != "GROUP_AUTHORIZATION_FAILED":
                 raise
             return frozenset()
 

@@ -249,7 +249,7 @@ class ChildReader:
         except TimeoutError:
             self._child = None
             where = bootstrap_of(self._config)
-            raise unreachable(where, f"no answer within {seconds:g} s", code="_TIMED_OUT") from None
+            raise unreachable(where, f"no answer within {seconds:g} s", kafka_code="_TIMED_OUT") from None
         except ChildEndedError as ended:
             self._child = None
             raise self._ended(ended) from None
@@ -273,7 +273,7 @@ class ChildReader:
             f"{self._places()}: the process that read there {ended}{killed}",
             fix=f"run it again; if it comes again, raise {MEMORY_VARIABLE} where this process runs, and "
             "report the exit code",
-            code="_FAIL",
+            kafka_code="_FAIL",
             retriable_code=True,
         )
 
@@ -317,16 +317,16 @@ def _fields_of(error: KStreamsError) -> dict[str, Any]:
             "where": error.where,
             "permission": asdict(error.permission),
             "principal": error.principal,
-            "code": error.code,
+            "kafka_code": error.kafka_code,
         }
     if isinstance(error, KafkaClientError):
-        if error.code in _OUT_OF_MEMORY:
+        if error.kafka_code in _OUT_OF_MEMORY:
             return {"type": _NO_MEMORY}
         return {
             "type": "KafkaClientError",
             "cause": error.cause,
             "fix": error.fix,
-            "code": error.code,
+            "kafka_code": error.kafka_code,
             "retriable_code": error.retriable_code,
             "fatal": error.fatal,
         }

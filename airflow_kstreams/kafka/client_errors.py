@@ -143,14 +143,14 @@ def convert(error: Any, *, what: str, where: str) -> KStreamsError:
     if isinstance(error, KStreamsError):
         return error
     if isinstance(error, CallOverdueError):
-        return unreachable(where, f"{what}: {error}", code="_TIMED_OUT")
+        return unreachable(where, f"{what}: {error}", kafka_code="_TIMED_OUT")
     kafka_error = kafka_error_of(error)
     if kafka_error is not None:
         return from_kafka_error(kafka_error, what=what, where=where)
     return KafkaClientError(
         f"{what} at {where}: {type(error).__name__}: {_one_line(str(error))}",
         fix="this is no answer of the broker: run it again, and report it if it comes again",
-        code=type(error).__name__,
+        kafka_code=type(error).__name__,
     )
 
 
@@ -166,12 +166,12 @@ def from_kafka_error(error: KafkaError, *, what: str, where: str) -> KafkaClient
     if code in _CREDENTIALS:
         return wrong_credentials(where, text)
     if code in UNREACHABLE and not fatal:
-        return unreachable(where, f"{what}: {text}", code=name)
+        return unreachable(where, f"{what}: {text}", kafka_code=name)
     cause, fix = _explain(code, f"{what} at {where}", text)
     return KafkaClientError(
         cause,
         fix=fix,
-        code=name,
+        kafka_code=name,
         retriable_code=not fatal and (error.retriable() or code in _PASSING),
         fatal=fatal,
     )
@@ -201,7 +201,7 @@ class Access:
             where=self._where,
             permission=permission,
             principal=self._principal,
-            code=error.name(),
+            kafka_code=error.name(),
         )
 
 
@@ -256,7 +256,7 @@ def unreadable_batch(
         "settings to three times its size, and run it again; else give up its records, with those before it "
         f"that no run has committed, and have reading go on behind them: airflow-kstreams reset "
         f"--application-id ... --accept {topic}:{number} --to-offset OFFSET",
-        code=error.name(),
+        kafka_code=error.name(),
     )
 
 
@@ -279,16 +279,16 @@ def too_much_unpacked(
         "unpacks to, and run it again; else give up its records, with those before it that no run has "
         "committed, and have reading go on behind them: "
         f"airflow-kstreams reset --application-id ... --accept {accepted} --to-offset OFFSET",
-        code="LOOK_MEMORY",
+        kafka_code="LOOK_MEMORY",
     )
 
 
-def unreachable(where: str, detail: str, *, code: str = "_TRANSPORT") -> KafkaClientError:
+def unreachable(where: str, detail: str, *, kafka_code: str = "_TRANSPORT") -> KafkaClientError:
     """Build the error for a cluster that does not answer."""
     return KafkaClientError(
         f"broker unreachable at {where}: {_one_line(detail)}",
         fix="check bootstrap.servers and that the broker runs and can be reached from here",
-        code=code,
+        kafka_code=kafka_code,
         retriable_code=True,
     )
 
@@ -306,14 +306,14 @@ def wrong_credentials(where: str, detail: str) -> KafkaClientError:
     return KafkaClientError(
         f"the broker at {where} refused the credentials: {_one_line(detail)}",
         fix=fix,
-        code="_AUTHENTICATION",
+        kafka_code="_AUTHENTICATION",
     )
 
 
 def wrong_listener(where: str, finding: ListenerFinding) -> KafkaClientError:
     """Build the error for settings that do not fit the listener."""
     return KafkaClientError(
-        f"no connection to {where}: {_one_line(finding.cause)}", fix=finding.fix, code="_SSL"
+        f"no connection to {where}: {_one_line(finding.cause)}", fix=finding.fix, kafka_code="_SSL"
     )
 
 

@@ -305,6 +305,6 @@ class RequestTime:
         return KafkaClientError(
             error.cause,
             fix=f"{error.fix}; where it is only slow, wait for it longer (--timeout)",
-            code="_TIMED_OUT",
+            kafka_code="_TIMED_OUT",
             retriable_code=True,
         )

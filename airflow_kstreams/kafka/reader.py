@@ -335,7 +335,7 @@ class BoundedReader:
                     "airflow-kstreams-columns takes records",
                     fix="run it again: the task reads from its committed offsets; if it comes again, set the "
                     "environment variable KSTREAMS_COLUMNS to off where tasks run, and report it",
-                    code="_FAIL",
+                    kafka_code="_FAIL",
                     retriable_code=True,
                 )
             faults += _faults_of([message])

@@ -169,7 +169,7 @@ def make_produce(
         while isinstance(error, BufferError):
             if time.monotonic() > deadline:
                 raise unreachable(
-                    bootstrap, f"the queue stayed full for {timeout_seconds:g} s", code="_QUEUE_FULL"
+                    bootstrap, f"the queue stayed full for {timeout_seconds:g} s", kafka_code="_QUEUE_FULL"
                 )
             guarded("sending", bootstrap, poll, _ROOM_STEP_SECONDS)
             error = attempt(send, topic, value, key, partition, None, None, timestamp_ms, headers)
@@ -288,7 +288,7 @@ class IdempotentWriter:
             raise unreachable(
                 self._bootstrap,
                 f"{counted(remaining[-1], 'record')} undelivered after {self._timeout_seconds:g} s: {detail}",
-                code="_TIMED_OUT",
+                kafka_code="_TIMED_OUT",
             )
 
     def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
@@ -328,7 +328,7 @@ class IdempotentWriter:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise KafkaClientError("this writer is closed", fix="make a new one", code="_STATE")
+            raise KafkaClientError("this writer is closed", fix="make a new one", kafka_code="_STATE")
 
     def _connect(self) -> None:
         self._refuse_closed()

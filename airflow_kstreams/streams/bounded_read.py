@@ -151,7 +151,7 @@ def unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaCli
     return KafkaClientError(
         f"{', '.join(map(str, partitions))}: nothing could be read for {seconds:.0f} s",
         fix="check that the brokers that lead this partition are up, then retry",
-        code="_TIMED_OUT",
+        kafka_code="_TIMED_OUT",
         retriable_code=True,
     )
 

@@ -19,6 +19,7 @@ error                               recovery
 ``CallsStuckError``                 mend the function that blocks; another attempt has other threads
 ``StateStoreError``                 restore from the changelog
 ``StoreSerdeError``                 give the store a serde that fits its values; a retry cannot help
+``RunError``                        do what its text says, then retry the same run
 ``RunBusyError``                    retry later, another owner holds the lease
 ``DataLossError``                   decide: restore the topic or accept the gap
 ``StopOffsetUnreachableError``      retry once the broker serves the missing offsets
@@ -37,6 +38,9 @@ error                               recovery
 ``TableUnavailableError``           look at the table again; what was asked for may have been done
 ``LargeRewriteError``               let the operator that runs the topology do it: finish may not
 ``TableRefusedError``               decide: a person changed the table, or it cannot do what is asked for
+``BadLineError``                    mend the line that it names, or leave such lines out
+``BrokerError``                     mend what it names, then start the broker again
+``PublicationError``                do what its text says: it names the line from which to go on
 ==================================  =====================================================================
 """
 
@@ -69,6 +73,8 @@ class KStreamsError(Exception):
         none is on it.
     """
 
+    #: What names the error in texts, logs and the reference; empty for a class that only groups others.
+    own_code: ClassVar[str] = ""
     #: True if a retry without a change can succeed.
     retriable: ClassVar[bool] = True
     cause: str = field(kw_only=False)
@@ -89,16 +95,26 @@ class KStreamsError(Exception):
         return f"{self.trace}\n{self._said()}" if self.trace else self._said()
 
     def _said(self) -> str:
-        return f"{self.cause}\nWhat to do: {self.fix}" if self.fix else self.cause
+        return f"{self.coded_cause}\nWhat to do: {self.fix}" if self.fix else self.coded_cause
 
     def _broken(self) -> str:
-        parts = (f"{self.type_name}: {self.cause}", self.trace, self.fix and f"What to do: {self.fix}")
+        parts = (f"{self.type_name}: {self.coded_cause}", self.trace, self.fix and f"What to do: {self.fix}")
         return "\n".join(broken(part, self._columns) for part in parts if part)
 
     @property
     def type_name(self) -> str:
         """Its class, in the process that raised it."""
         return type(self).__name__
+
+    @property
+    def code(self) -> str:
+        """What names it in texts, logs and the reference: ``KS-RUN-002``."""
+        return type(self).own_code
+
+    @property
+    def coded_cause(self) -> str:
+        """Its cause and its code, in one line."""
+        return with_code(self.cause, self.code)
 
     def broken_at(self, columns: int) -> Self:
         """Let its text be read where lines are cut at the edge: class and cause, then the user's traceback,
@@ -116,6 +132,7 @@ class KStreamsError(Exception):
         """Return a JSON-able form, for crossing process boundaries as text."""
         return {
             "type": self.type_name,
+            "code": self.code,
             "cause": self.cause,
             "fix": self.fix,
             "retriable": self.is_retriable,
@@ -128,22 +145,35 @@ class KStreamsError(Exception):
         return type(self).retriable
 
 
+def with_code(cause: str, code: str) -> str:
+    """Return a cause with the code of its error behind it, in one line.
+
+    >>> with_code("run r-7 is at work", "KS-RUN-002")
+    'run r-7 is at work [KS-RUN-002]'
+    """
+    return f"{cause} [{code}]" if code else cause
+
+
 class ConfigError(KStreamsError):
     """A setting is unknown, owned by the engine, malformed or contradictory."""
 
+    own_code: ClassVar[str] = "KS-APP-001"
     retriable: ClassVar[bool] = False
 
 
 class MissingExtraError(ConfigError, ImportError):
     """A library is not installed that comes with an extra of this package; one line, as an import's error."""
 
+    own_code: ClassVar[str] = "KS-APP-002"
+
     def _in_two_lines(self) -> str:
-        return f"{self.cause}: {self.fix}"
+        return f"{self.cause}: {self.fix} [{self.code}]"
 
 
 class TopologyError(KStreamsError):
     """The topology, or the application file that defines it, is wrong."""
 
+    own_code: ClassVar[str] = "KS-APP-003"
     retriable: ClassVar[bool] = False
 
 
@@ -155,6 +185,7 @@ class OrphanedRecordsError(TopologyError):
     :param count: their number; None if it is not known.
     """
 
+    own_code: ClassVar[str] = "KS-APP-004"
     node: str
     count: int | None
 
@@ -171,6 +202,7 @@ class RecordError(KStreamsError):
         empty for any other error.
     """
 
+    own_code: ClassVar[str] = "KS-TASK-001"
     topic: str
     partition: int
     offset: int
@@ -213,30 +245,43 @@ class TaskError(KStreamsError):
 class TaskFencedError(TaskError):
     """Another attempt of the task claimed its transactional id, or the broker timed its transaction out."""
 
+    own_code: ClassVar[str] = "KS-TASK-002"
+
 
 class TaskCorruptedError(TaskError):
     """Local state cannot be trusted any more."""
+
+    own_code: ClassVar[str] = "KS-TASK-003"
 
 
 class TransactionAbortedError(TaskError):
     """The broker or the client asked for the transaction to be aborted."""
 
+    own_code: ClassVar[str] = "KS-TASK-004"
+
 
 class TaskStateError(TaskError):
     """A task was to take a step that its state does not allow."""
+
+    own_code: ClassVar[str] = "KS-TASK-005"
 
 
 class CallsStuckError(TaskError):
     """Calls that never return block the task, or hold the memory of its process."""
 
+    own_code: ClassVar[str] = "KS-TASK-006"
+
 
 class StateStoreError(KStreamsError):
     """A state store could not be read, written or restored."""
+
+    own_code: ClassVar[str] = "KS-STATE-001"
 
 
 class StoreSerdeError(StateStoreError):
     """The value serde of a store does not take a value, or does not give it back unchanged."""
 
+    own_code: ClassVar[str] = "KS-STATE-002"
     retriable: ClassVar[bool] = False
 
 
@@ -247,6 +292,7 @@ class RunError(KStreamsError):
     :param run_id: the run.
     """
 
+    own_code: ClassVar[str] = "KS-RUN-001"
     run_id: str
 
 
@@ -259,6 +305,7 @@ class RunBusyError(RunError):
     :param owner_run_id: the run the owner works on.
     """
 
+    own_code: ClassVar[str] = "KS-RUN-002"
     run_id: str = ""
     owner: str = ""
     owner_run_id: str = ""
@@ -269,9 +316,13 @@ class RecordsParkedError(RunError):
     yet.
     """
 
+    own_code: ClassVar[str] = "KS-RUN-003"
+
 
 class RunSupersededError(RunError):
     """A newer attempt has claimed this run; this process must not write any more."""
+
+    own_code: ClassVar[str] = "KS-RUN-004"
 
 
 class InvariantError(KStreamsError):
@@ -281,6 +332,7 @@ class InvariantError(KStreamsError):
     :param where: the task or step that was about to commit.
     """
 
+    own_code: ClassVar[str] = "KS-RUN-008"
     retriable: ClassVar[bool] = False
     invariant: str
     where: str
@@ -300,9 +352,13 @@ class SparkSessionError(KStreamsError):
     the run.
     """
 
+    own_code: ClassVar[str] = "KS-SPARK-001"
+
 
 class KilledError(KStreamsError):
     """The work was ended on request, before it was done."""
+
+    own_code: ClassVar[str] = "KS-RUN-009"
 
 
 class ExecutorSetupError(KStreamsError):
@@ -310,6 +366,7 @@ class ExecutorSetupError(KStreamsError):
     fit.
     """
 
+    own_code: ClassVar[str] = "KS-SPARK-002"
     retriable: ClassVar[bool] = False
 
 
@@ -318,33 +375,39 @@ class DataLossError(RunError):
     other.
     """
 
+    own_code: ClassVar[str] = "KS-RUN-005"
     retriable: ClassVar[bool] = False
 
 
 class StopOffsetUnreachableError(RunError):
     """A partition stopped advancing before its stop offset."""
 
+    own_code: ClassVar[str] = "KS-RUN-006"
+
 
 class UpstreamNotDoneError(RunError):
     """An intermediate topic has no stop offsets yet, because tasks that write it are not done."""
+
+    own_code: ClassVar[str] = "KS-RUN-007"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KafkaClientError(KStreamsError):
     """The Kafka client reported an error.
 
-    :param code: the client's name of the error, e.g. ``_TRANSPORT``.
+    :param kafka_code: the client's name of the error, e.g. ``_TRANSPORT``.
     :param retriable_code: True if a retry can help, according to the client.
     :param fatal: True if the client instance is unusable from now on.
     """
 
-    code: str
+    own_code: ClassVar[str] = "KS-KAFKA-001"
+    kafka_code: str
     retriable_code: bool = False
     fatal: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able form, with the code."""
-        return {**super().to_dict(), "code": self.code}
+        """Return a JSON-able form, with Kafka's code."""
+        return {**super().to_dict(), "kafka_code": self.kafka_code}
 
     @property
     def is_retriable(self) -> bool:
@@ -362,11 +425,13 @@ class SuspectWriterError(KafkaClientError):
     :param transactional_id: the writer's id.
     """
 
+    own_code: ClassVar[str] = "KS-KAFKA-002"
+
     def __init__(self, transactional_id: str) -> None:
         super().__init__(
             f"writer {transactional_id} may have repeated a request and begins no other transaction",
             fix="make a new writer with the same transactional id",
-            code="_STATE",
+            kafka_code="_STATE",
             retriable_code=True,
         )
 
@@ -380,13 +445,14 @@ class AccessDeniedError(KafkaClientError):
     :param principal: the refused user, e.g. ``User:orders``; empty when only the broker knows it.
     """
 
+    own_code: ClassVar[str] = "KS-KAFKA-003"
     what: str
     where: str
     permission: permissions.Permission
     principal: str
 
     def __init__(
-        self, *, what: str, where: str, permission: permissions.Permission, principal: str, code: str
+        self, *, what: str, where: str, permission: permissions.Permission, principal: str, kafka_code: str
     ) -> None:
         super().__init__(
             f"{what} at {where}: not authorized: {principal or 'this user'} needs the permission {permission}"
@@ -394,23 +460,31 @@ class AccessDeniedError(KafkaClientError):
             fix="have an administrator run: "
             + permissions.acl_command([permission], principal=principal, bootstrap=where)
             + " (airflow-kstreams acls APP.py --application-id ID prints all that a run needs)",
-            code=code,
+            kafka_code=kafka_code,
         )
         self.what, self.where, self.permission, self.principal = what, where, permission, principal
 
     def naming(self, permission: permissions.Permission) -> AccessDeniedError:
         """Return this error for a permission that includes the missing one."""
         return AccessDeniedError(
-            what=self.what, where=self.where, permission=permission, principal=self.principal, code=self.code
+            what=self.what,
+            where=self.where,
+            permission=permission,
+            principal=self.principal,
+            kafka_code=self.kafka_code,
         )
 
 
 class SchemaRegistryUnavailableError(KStreamsError):
     """A schema registry that a serde needs did not answer; no record is at fault."""
 
+    own_code: ClassVar[str] = "KS-KAFKA-004"
+
 
 class TableMovedError(KStreamsError):
     """A table is not in the state that a commit was made for, so nothing was committed."""
+
+    own_code: ClassVar[str] = "KS-TABLE-001"
 
 
 class TableUnavailableError(KStreamsError):
@@ -418,9 +492,13 @@ class TableUnavailableError(KStreamsError):
     been done all the same.
     """
 
+    own_code: ClassVar[str] = "KS-TABLE-002"
+
 
 class LargeRewriteError(KStreamsError):
     """An upsert would rewrite more bytes of a table than this process may. Nothing was committed."""
+
+    own_code: ClassVar[str] = "KS-TABLE-003"
 
 
 class TableRefusedError(KStreamsError):
@@ -428,6 +506,7 @@ class TableRefusedError(KStreamsError):
     refuses that. A retry cannot help.
     """
 
+    own_code: ClassVar[str] = "KS-TABLE-004"
     retriable = False
 
 
@@ -439,12 +518,14 @@ class ReportedError(KStreamsError):
     :param error_type: the error's class in that process.
     :param retriable_there: True if a retry can help, according to that process.
     :param trace: traceback through the user's functions in that process.
-    :param code: Kafka's name of the error in that process; empty for any other error.
+    :param code_there: the error's code in that process; empty for one that is not of this package.
+    :param kafka_code: Kafka's name of the error in that process; empty for any other error.
     """
 
     error_type: str
     retriable_there: bool
-    code: str = ""
+    code_there: str = ""
+    kafka_code: str = ""
 
     @property
     def is_retriable(self) -> bool:
@@ -460,9 +541,14 @@ class ReportedError(KStreamsError):
         """Its class, in the process that raised it."""
         return self.error_type
 
+    @property
+    def code(self) -> str:
+        """Its code, in the process that raised it."""
+        return self.code_there
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report unchanged."""
-        return {**super().to_dict(), **({"code": self.code} if self.code else {})}
+        return {**super().to_dict(), **({"kafka_code": self.kafka_code} if self.kafka_code else {})}
 
     @classmethod
     def from_dict(cls, reported: Mapping[str, Any]) -> ReportedError:
@@ -476,7 +562,8 @@ class ReportedError(KStreamsError):
             error_type=str(reported.get("type", "KStreamsError")),
             retriable_there=bool(reported.get("retriable", True)),
             trace=str(reported.get("trace", "")),
-            code=str(reported.get("code", "")),
+            code_there=str(reported.get("code", "")),
+            kafka_code=str(reported.get("kafka_code", "")),
         )
 
 

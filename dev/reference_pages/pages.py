@@ -20,9 +20,9 @@ from dev.reference_pages.json_schemas import SCHEMAS, json_schemas
 from dev.reference_pages.licenses_page import package_licenses
 from dev.reference_pages.markup import Markup, Place, slug
 from dev.reference_pages.public_api import (
-    ERRORS,
     ROOT,
     PublicName,
+    error_classes,
     hidden_bases,
     public_members,
     public_names,
@@ -82,8 +82,9 @@ class Reference:
         return pages | json_schemas()
 
     def _placed(self) -> Iterator[tuple[str, Place]]:
+        errors = {each.path for each in error_classes(self._package)}
         for name in self._public.values():
-            page = _ERRORS if name.path.startswith(f"{ERRORS}.") else area_of(name.path)[0].page
+            page = _ERRORS if name.path in errors else area_of(name.path)[0].page
             yield name.path, Place(label=name.name, page=page)
             if isinstance(name.target, griffe.Class) and page != _ERRORS:
                 for member in public_members(name.target, frozenset(self._public)):

@@ -27,6 +27,8 @@ AIRFLOW_SIDE = tuple(f"{PACKAGE}.{name}" for name in ("operators", "sensors", "t
 #: A module there that exports Airflow's names to the others.
 _BRIDGE = f"{PACKAGE}.hooks.airflow_versions"
 ERRORS = f"{PACKAGE}.streams.errors"
+#: The attribute of an error's class that gives its code.
+CODE = "own_code"
 
 #: Methods that Airflow calls and nobody else; their parameters are Airflow's.
 CALLED_BY_AIRFLOW = frozenset({"execute", "execute_complete", "on_kill", "poke", "run", "serialize"})
@@ -80,10 +82,29 @@ def public_names(package: griffe.Module) -> list[PublicName]:
         if module_or_none is not None:
             for public in _whole(module_or_none):
                 found.setdefault(public.path, public)
-    errors = module_at(package, ERRORS)
-    for error in errors.classes.values() if errors is not None else ():
-        found.setdefault(error.path, PublicName(name=error.name, module=ERRORS, target=error))
+    for error in error_classes(package):
+        found.setdefault(error.path, PublicName(name=error.name, module=error.module.path, target=error))
     return list(found.values())
+
+
+def error_classes(package: griffe.Module) -> list[griffe.Class]:
+    """Return the classes of the error tree: those of its module, then those elsewhere that have a code."""
+    errors = module_at(package, ERRORS)
+    elsewhere = (
+        each
+        for module in _below(package)
+        if module.path != ERRORS
+        for each in module.classes.values()
+        if isinstance(each, griffe.Class) and CODE in each.members
+    )
+    return [*(errors.classes.values() if errors is not None else ()), *elsewhere]
+
+
+def _below(module: griffe.Module) -> Iterator[griffe.Module]:
+    yield module
+    for _, each in sorted(module.modules.items()):
+        if isinstance(each, griffe.Module):
+            yield from _below(each)
 
 
 def public_members(cls: griffe.Class, public: frozenset[str]) -> list[griffe.Function | griffe.Attribute]:

@@ -34,7 +34,7 @@ def test_topic_is_refused_when_its_name_is_taken_for_anothers(contract: Contract
     contract.admin.create_topics([made])
     with pytest.raises(KafkaClientError, match=f"collides with existing topic: {topic}") as caught:
         contract.admin.create_topics([TopicSpec(name=others, partitions=1)])
-    assert (caught.value.code, caught.value.is_retriable) == ("TOPIC_EXCEPTION", False)
+    assert (caught.value.kafka_code, caught.value.is_retriable) == ("TOPIC_EXCEPTION", False)
     assert contract.admin.describe_topics([topic, others]).keys() == {topic}
     contract.admin.create_topics([made])
 
@@ -55,14 +55,14 @@ def test_topic_is_refused_when_it_cannot_be_made_so(
 ) -> None:
     with pytest.raises(KafkaClientError, match="creating topic") as caught:
         contract.admin.create_topics([TopicSpec(name=name, partitions=partitions)])
-    assert (caught.value.code, caught.value.is_retriable) == (code, False)
+    assert (caught.value.kafka_code, caught.value.is_retriable) == (code, False)
 
 
 def test_topics_are_refused_when_one_stands_there_twice(contract: Contract) -> None:
     name = f"{contract.topic()}-twice"
     with pytest.raises(KafkaClientError, match="Duplicate topic name") as caught:
         contract.admin.create_topics([TopicSpec(name=name, partitions=1)] * 2)
-    assert caught.value.code == "INVALID_REQUEST"
+    assert caught.value.kafka_code == "INVALID_REQUEST"
     assert not contract.admin.describe_topics([name])
 
 
@@ -88,7 +88,7 @@ def test_partitions_are_refused_when_the_topic_has_more(contract: Contract) -> N
     topic = contract.topic(3)
     with pytest.raises(KafkaClientError, match=f"giving topic {topic} 2 partitions.*it has 3") as caught:
         contract.admin.create_partitions(topic, 2)
-    assert (caught.value.code, caught.value.is_retriable) == ("INVALID_PARTITIONS", False)
+    assert (caught.value.kafka_code, caught.value.is_retriable) == ("INVALID_PARTITIONS", False)
     assert contract.admin.describe_topics([topic])[topic].partitions == 3
 
 
@@ -96,7 +96,7 @@ def test_partitions_are_refused_when_there_is_no_topic(contract: Contract) -> No
     topic = f"missing-{uuid.uuid4().hex}"
     with pytest.raises(KafkaClientError, match=topic) as caught:
         contract.admin.create_partitions(topic, 2)
-    assert (caught.value.code, caught.value.is_retriable) == ("UNKNOWN_TOPIC_OR_PART", False)
+    assert (caught.value.kafka_code, caught.value.is_retriable) == ("UNKNOWN_TOPIC_OR_PART", False)
     assert contract.admin.describe_topics([topic]) == {}
 
 
@@ -115,7 +115,7 @@ def test_settings_that_are_not_named_stay_when_a_topic_is_altered(
     missing = f"missing-{uuid.uuid4().hex}"
     with pytest.raises(KafkaClientError, match=missing) as caught:
         admin.alter_topic(missing, {"retention.ms": "-1"})
-    assert (caught.value.code, caught.value.is_retriable) == ("UNKNOWN_TOPIC_OR_PART", False)
+    assert (caught.value.kafka_code, caught.value.is_retriable) == ("UNKNOWN_TOPIC_OR_PART", False)
 
 
 def test_topic_has_another_id_when_it_is_created_again(contract: Contract) -> None:
@@ -166,7 +166,7 @@ def test_settings_are_told_with_the_defaults(contract: Contract) -> None:
         "unclean.leader.election.enable": "false",
     }
     assert found[other].items() >= defaults.items()
-    assert {name: error.code for name, error in refused.items()} == {missing: "UNKNOWN_TOPIC_OR_PART"}
+    assert {name: error.kafka_code for name, error in refused.items()} == {missing: "UNKNOWN_TOPIC_OR_PART"}
     assert contract.admin.topic_configs([]) == ({}, {})
 
 
@@ -235,7 +235,7 @@ def test_log_starts_later_when_records_were_deleted(contract: Contract) -> None:
     assert admin.start_offsets([tp]) == {tp: 5}
     with pytest.raises(KafkaClientError) as caught:
         admin.delete_records({tp: 6})
-    assert caught.value.code == "OFFSET_OUT_OF_RANGE"
+    assert caught.value.kafka_code == "OFFSET_OUT_OF_RANGE"
 
 
 @pytest.mark.parametrize("what", ["topic", "partition"])
@@ -250,7 +250,7 @@ def test_missing_partition_is_an_error_when_offsets_are_asked_for(contract: Cont
     ):
         with pytest.raises(KafkaClientError, match="no such topic or partition") as caught:
             ask()
-        assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
+        assert caught.value.kafka_code == "UNKNOWN_TOPIC_OR_PART"
         assert not caught.value.is_retriable
 
 

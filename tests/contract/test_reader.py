@@ -233,7 +233,7 @@ def test_position_outside_the_log_is_an_error(contract: Contract, position: str)
     with pytest.raises(KafkaClientError, match="not in the log") as caught:
         contract.until(lambda: reader.poll(max_records=9, timeout_seconds=0.1).records, "an error")
     assert not caught.value.is_retriable
-    assert caught.value.code == "_AUTO_OFFSET_RESET"
+    assert caught.value.kafka_code == "_AUTO_OFFSET_RESET"
 
 
 def test_committed_offsets_come_back_with_their_metadata(contract: Contract) -> None:
@@ -256,11 +256,11 @@ def test_offsets_of_no_partition_are_refused(contract: Contract) -> None:
     for other in (TopicPartition(tp.topic, 1), TopicPartition(f"{tp.topic}-missing", 0)):
         with pytest.raises(KafkaClientError) as caught:
             reader.commit({other: CommittedOffset(1)})
-        assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
+        assert caught.value.kafka_code == "UNKNOWN_TOPIC_OR_PART"
         assert reader.committed([other]) == {}
     with pytest.raises(KafkaClientError) as caught:
         reader.commit({tp: CommittedOffset(-1)})
-    assert caught.value.code == "_NO_OFFSET"
+    assert caught.value.kafka_code == "_NO_OFFSET"
     assert reader.committed([tp]) == {}
 
 

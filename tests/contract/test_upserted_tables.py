@@ -304,6 +304,7 @@ def test_rewritten_files_have_ids_statistics_and_rows_in_the_order_of_keys(
     assert found == [(-1,), (1,)]
 
 
+@pytest.mark.error_example("KS-TABLE-003")
 @pytest.mark.remedy("iceberg_rewrite.TableRewrite.made")
 def test_more_than_may_be_rewritten_here_is_left_to_another_process(iceberg: Upserted) -> None:
     port = iceberg.created()

@@ -414,7 +414,7 @@ def test_offset_is_refused_when_its_metadata_is_too_long(contract: Contract) -> 
     reader.commit(fits)
     with pytest.raises(KafkaClientError) as caught:
         reader.commit(too_long)
-    assert (caught.value.code, caught.value.is_retriable) == ("OFFSET_METADATA_TOO_LARGE", False)
+    assert (caught.value.kafka_code, caught.value.is_retriable) == ("OFFSET_METADATA_TOO_LARGE", False)
     writer.begin()
     writer.send_offsets(fits, reader)
     with pytest.raises(TransactionAbortedError):
@@ -452,7 +452,7 @@ def test_offsets_are_refused_when_a_portion_is_larger_than_the_broker_can_write(
     reader.commit(fits)
     with pytest.raises(KafkaClientError) as caught:
         reader.commit(offsets)
-    assert (caught.value.code, caught.value.is_retriable) == ("UNKNOWN", False)
+    assert (caught.value.kafka_code, caught.value.is_retriable) == ("UNKNOWN", False)
     writer.begin()
     with pytest.raises(TransactionAbortedError):
         writer.send_offsets(offsets, reader)

@@ -207,7 +207,7 @@ class FaultyCall:
         raise KafkaClientError(
             f"{self.name}: injected {'fatal ' if fatal else ''}error",
             fix="retry",
-            code="_FATAL" if fatal else "_TRANSPORT",
+            kafka_code="_FATAL" if fatal else "_TRANSPORT",
             retriable_code=not fatal,
             fatal=fatal,
         )

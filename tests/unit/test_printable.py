@@ -99,17 +99,20 @@ def test_control_characters_are_escaped_and_letters_of_all_languages_are_not() -
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "code"),
     [
-        RunError(f"run {HOSTILE!s} failed", fix=f"mend {HOSTILE}", run_id=HOSTILE),
-        ReportedError.from_dict(
-            {"type": "RunError", "cause": f"run {HOSTILE} failed", "fix": f"mend {HOSTILE}"}
+        (RunError(f"run {HOSTILE!s} failed", fix=f"mend {HOSTILE}", run_id=HOSTILE), " [KS-RUN-001]"),
+        (
+            ReportedError.from_dict(
+                {"type": "RunError", "cause": f"run {HOSTILE} failed", "fix": f"mend {HOSTILE}"}
+            ),
+            "",
         ),
     ],
 )
-def test_error_is_printable_whatever_it_tells_of(error: RunError) -> None:
+def test_error_is_printable_whatever_it_tells_of(error: RunError, code: str) -> None:
     for each in (error, pickle.loads(pickle.dumps(error))):
-        assert str(each).endswith(f"run {SHOWN} failed\nWhat to do: mend {SHOWN}")
+        assert str(each).endswith(f"run {SHOWN} failed{code}\nWhat to do: mend {SHOWN}")
         assert each.to_dict()["cause"] == f"run {SHOWN} failed"
 
 

@@ -395,7 +395,7 @@ def _read(
                 for tp, records in fetched.items():
                     found[tp] += map(last_of, records)
         except KafkaClientError as error:
-            left = _still_there(admin, spans) if error.code in POSITION_LOST else spans
+            left = _still_there(admin, spans) if error.kafka_code in POSITION_LOST else spans
             if len(left) == len(spans):
                 raise
             spans = left

@@ -78,7 +78,7 @@ def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60
             f"topic {topic!r} was not read to its end within {timeout_seconds:g} s, partitions left: "
             f"{', '.join(map(str, left))}",
             fix="try again, or allow more time",
-            code="_TIMED_OUT",
+            kafka_code="_TIMED_OUT",
             retriable_code=True,
         )
 

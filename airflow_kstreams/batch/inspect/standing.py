@@ -126,7 +126,7 @@ def _never_begun(facts: RunFacts, histories: Histories, now_ms: int) -> Standing
 
 
 def _left(run_id: str, since: str, attempt: Attempt, command: str) -> Standing:
-    cause = "" if attempt.failure is None else f": {attempt.failure.cause}"
+    cause = "" if attempt.failure is None else f": {attempt.failure.coded_cause}"
     return Standing(
         run_id=run_id,
         text=f"{_LEFT[attempt.how]} {since}, no driver works on it{cause}",

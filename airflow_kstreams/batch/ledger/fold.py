@@ -185,7 +185,7 @@ def decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
             f"{topic}-0@{offset} is not a ledger record that this version reads: {error}",
             fix="install the airflow_kstreams version that wrote it; if another program did, stop that, then "
             f"run {repair_ledger_command(topic.removesuffix('-runs'))}",
-            code="BAD_LEDGER",
+            kafka_code="BAD_LEDGER",
         ) from None
     return found
 
@@ -268,7 +268,7 @@ def decode_checkpoint(record: Record, content: bytes) -> LedgerCheckpoint:
             "one's",
             fix="retry; if it stays, something else writes to this topic: stop it, and restore the topic, or "
             f"run {repair_ledger_command(record.topic().removesuffix('-runs'))}",
-            code="TORN_LEDGER",
+            kafka_code="TORN_LEDGER",
             retriable_code=True,
         )
     return decode(content, LedgerCheckpoint, record.topic(), record.offset())
@@ -361,7 +361,7 @@ def _refuse_lost_checkpoint(entries: Entries, lease: LeaseSeen | None, topic: st
             f"the checkpoint of {topic} is gone, and with it the offsets at which earlier runs stopped",
             fix="something else writes to this topic: stop it, and restore the topic, or run "
             f"{repair_ledger_command(topic.removesuffix('-runs'))}",
-            code="BAD_LEDGER",
+            kafka_code="BAD_LEDGER",
         )
 
 

@@ -35,7 +35,13 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.checked_reading import UnreadableError, read_json
 from airflow_kstreams.batch.protocol.step_times import StepTimes
-from airflow_kstreams.streams.errors import KafkaClientError, KilledError, KStreamsError, ReportedError
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    KilledError,
+    KStreamsError,
+    ReportedError,
+    with_code,
+)
 from airflow_kstreams.streams.plan import Moment
 from airflow_kstreams.streams.printable import printable
 
@@ -81,7 +87,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param kind: class of the error.
     :param cause: one line: what happened, where, found and expected.
     :param remedy: one line: what to do; empty if there is none.
-    :param code: Kafka's name of the error; empty for any other error.
+    :param code: what names the error in texts and in the reference; empty for one of another package.
+    :param kafka_code: Kafka's name of the error; empty for any other error.
     :param retriable: whether a retry without a change can succeed.
     """
 
@@ -89,7 +96,18 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: str
     remedy: str = ""
     code: str = ""
+    kafka_code: str = ""
     retriable: bool = True
+
+    @property
+    def coded_cause(self) -> str:
+        """Its cause and its code, in one line."""
+        return with_code(self.cause, self.code)
+
+    @property
+    def in_one_line(self) -> str:
+        """Its class, its cause and its code."""
+        return f"{self.kind}: {self.coded_cause}"
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
@@ -100,12 +118,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 cause=f"an error that is none of airflow-kstreams: {_cut(type(error).__name__, MOST_NAME)}",
                 remedy="read the log of the driver, or of the Airflow task, for its text and place",
             )
-        code = error.code if isinstance(error, KafkaClientError | ReportedError) else ""
+        kafka_code = error.kafka_code if isinstance(error, KafkaClientError | ReportedError) else ""
         return cls(
             kind=_cut(error.type_name, MOST_NAME),
             cause=_cut(error.cause, MOST_TEXT),
             remedy=_cut(error.fix, MOST_TEXT),
-            code=_cut(code, MOST_NAME),
+            code=_cut(error.code, MOST_NAME),
+            kafka_code=_cut(kafka_code, MOST_NAME),
             retriable=error.is_retriable,
         )
 

@@ -278,7 +278,7 @@ def decode_replays(records: Iterable[Record]) -> Replays:
                 f"{record.topic()}-{record.partition()}@{record.offset()} is not a replay's record that this "
                 f"version reads: {error}",
                 fix="install the airflow_kstreams version that wrote it",
-                code="BAD_REPLAY",
+                kafka_code="BAD_REPLAY",
             ) from None
     if last is None and stranger is not None:
         raise others_topic(

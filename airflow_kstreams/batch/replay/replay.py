@@ -340,7 +340,7 @@ def _warn_of_left_out(letters: Sequence[Letter]) -> None:
 
 
 def _may_resume(error: KStreamsError) -> bool:
-    lost = isinstance(error, KafkaClientError) and error.code in POSITION_LOST
+    lost = isinstance(error, KafkaClientError) and error.kafka_code in POSITION_LOST
     return lost or resumable(error)
 
 

@@ -73,7 +73,7 @@ def _whole(session: CoordinatorSession) -> bool:
     try:
         session.read_ledger().all_runs()
     except KafkaClientError as error:
-        if error.code not in ("BAD_LEDGER", "TORN_LEDGER"):
+        if error.kafka_code not in ("BAD_LEDGER", "TORN_LEDGER"):
             raise
         return False
     return True

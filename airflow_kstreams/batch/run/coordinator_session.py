@@ -206,7 +206,7 @@ class CoordinatorSession:
                 raise KafkaClientError(
                     "the coordinator's transactional id is not claimed",
                     fix="call begin or finish first",
-                    code="_STATE",
+                    kafka_code="_STATE",
                     retriable_code=True,
                 )
             try:
@@ -253,7 +253,7 @@ class CoordinatorSession:
                 raise KafkaClientError(
                     "the ledger was not read since the coordinator's transactional id was claimed",
                     fix="retry",
-                    code="_STATE",
+                    kafka_code="_STATE",
                     retriable_code=True,
                 )
             change = dataclasses.replace(

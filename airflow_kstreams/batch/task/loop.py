@@ -305,7 +305,7 @@ class TaskLoop:
         try:
             committed = self._commit.commit(self._task, now_seconds=now, last=last)
         except KafkaClientError as error:
-            if error.code in TOPIC_LOST:
+            if error.kafka_code in TOPIC_LOST:
                 self._refuse_replaced_topics(last=True)
             raise
         except InvariantError:

@@ -105,14 +105,14 @@ class ReadFailures:
 
         :raises DataLossError: the reader's position is not in the log any more.
         """
-        if error.code in TOPIC_LOST:
+        if error.kafka_code in TOPIC_LOST:
             self.refuse_replaced({partition.topic for partition in spans})
-        if error.code not in POSITION_LOST:
+        if error.kafka_code not in POSITION_LOST:
             return error
         self.refuse_loss(spans)
         # Records that are gone were read already; the reader was still to leave them alone. Another reader is
         # not asked for them.
-        return KafkaClientError(error.cause, fix=error.fix, code=error.code, retriable_code=True)
+        return KafkaClientError(error.cause, fix=error.fix, kafka_code=error.kafka_code, retriable_code=True)
 
     def unreachable(self, spans: Spans) -> StopOffsetUnreachableError:
         """Build the error of a task that got no record for too long."""

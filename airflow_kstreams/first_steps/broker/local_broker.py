@@ -63,6 +63,8 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 class BrokerError(KStreamsError):
     """A broker on this machine could not be started or stopped."""
 
+    own_code: ClassVar[str] = "KS-FIRST-002"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaCommand:

@@ -92,7 +92,7 @@ class InMemoryAdmin:
         twice = [name for name, times in Counter(topic.name for topic in topics).items() if times > 1]
         if twice:
             raise KafkaClientError(
-                f"creating topic {twice[0]}: Duplicate topic name.", code="INVALID_REQUEST"
+                f"creating topic {twice[0]}: Duplicate topic name.", kafka_code="INVALID_REQUEST"
             )
         for topic in topics:
             self._broker.create(topic)
@@ -162,7 +162,7 @@ class InMemoryAdmin:
                 raise KafkaClientError(
                     f"deleting records of {partition}: offset {offset} lies beyond the log's end "
                     f"{log.high_watermark}",
-                    code="OFFSET_OUT_OF_RANGE",
+                    kafka_code="OFFSET_OUT_OF_RANGE",
                 )
             log.delete_before(offset)
 

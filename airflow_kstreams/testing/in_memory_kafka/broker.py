@@ -285,7 +285,7 @@ def missing(what: str, place: str | TopicPartition) -> KafkaClientError:
     return KafkaClientError(
         f"{what}: no such topic or partition: {place}",
         fix="create the topic, or correct its name",
-        code="UNKNOWN_TOPIC_OR_PART",
+        kafka_code="UNKNOWN_TOPIC_OR_PART",
     )
 
 
@@ -351,7 +351,7 @@ class Broker:
                 raise KafkaClientError(
                     f"in-memory broker: {what}: no answer in {timeout_seconds:g} s",
                     fix="look for the transaction that stays open",
-                    code="_TIMED_OUT",
+                    kafka_code="_TIMED_OUT",
                     retriable_code=True,
                 )
             self.pause(_RETRY_SECONDS)
@@ -375,17 +375,20 @@ class Broker:
     def _refuse(self, spec: TopicSpec) -> None:
         what = f"creating topic {spec.name}"
         if not is_legal_topic(spec.name):
-            raise KafkaClientError(f"{what}: Topic name is invalid: {spec.name!r}", code="TOPIC_EXCEPTION")
+            raise KafkaClientError(
+                f"{what}: Topic name is invalid: {spec.name!r}", kafka_code="TOPIC_EXCEPTION"
+            )
         # Kafka's metrics have one name for both.
         like = spec.name.replace(".", "_")
         other = next((name for name in self.topics if name.replace(".", "_") == like), None)
         if other is not None:
             raise KafkaClientError(
-                f"{what}: Topic '{spec.name}' collides with existing topic: {other}", code="TOPIC_EXCEPTION"
+                f"{what}: Topic '{spec.name}' collides with existing topic: {other}",
+                kafka_code="TOPIC_EXCEPTION",
             )
         if spec.partitions < 1:
             raise KafkaClientError(
-                f"{what}: {counted(spec.partitions, 'partition')}", code="INVALID_PARTITIONS"
+                f"{what}: {counted(spec.partitions, 'partition')}", kafka_code="INVALID_PARTITIONS"
             )
 
     def grow(self, name: str, count: int) -> None:
@@ -400,7 +403,7 @@ class Broker:
             raise KafkaClientError(
                 f"{what}: it has {len(topic.logs)}, and a topic never loses any",
                 fix=f"ask for {len(topic.logs)} or more",
-                code="INVALID_PARTITIONS",
+                kafka_code="INVALID_PARTITIONS",
             )
         topic.logs += [PartitionLog(TopicPartition(name, n)) for n in range(len(topic.logs), count)]
 
@@ -508,10 +511,12 @@ class Broker:
             if not self.has(partition):
                 raise missing(what, partition)
             if committed.offset < 0:
-                raise KafkaClientError(f"{what}: {committed.offset} is no offset", code="_NO_OFFSET")
+                raise KafkaClientError(f"{what}: {committed.offset} is no offset", kafka_code="_NO_OFFSET")
         refusal = self.offsets_refusal(group, offsets)
         if refusal is not None:
-            raise KafkaClientError(f"{what}: {refusal}", fix="commit fewer, or less with them", code=refusal)
+            raise KafkaClientError(
+                f"{what}: {refusal}", fix="commit fewer, or less with them", kafka_code=refusal
+            )
         self.group(group).update(offsets)
         self._observe([], {group: offsets})
 

@@ -103,7 +103,7 @@ class InMemoryReader:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise KafkaClientError("this reader is closed", fix="make a new one", code="_STATE")
+            raise KafkaClientError("this reader is closed", fix="make a new one", kafka_code="_STATE")
 
     def _fetch(self, max_records: int) -> Fetched:
         records: dict[TopicPartition, list[Record]] = {}
@@ -133,7 +133,7 @@ class InMemoryReader:
                 f"reading {partition}@{position}: the position to read from is not in the log, which holds "
                 f"[{log.start}, {log.high_watermark})",
                 fix="assign the reader an offset that the log holds, or its end",
-                code="_AUTO_OFFSET_RESET",
+                kafka_code="_AUTO_OFFSET_RESET",
             )
         if limit == 0:
             return []

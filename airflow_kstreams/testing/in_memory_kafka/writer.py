@@ -231,7 +231,7 @@ class InMemoryIdempotentWriter:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise KafkaClientError("this writer is closed", fix="make a new one", code="_STATE")
+            raise KafkaClientError("this writer is closed", fix="make a new one", kafka_code="_STATE")
 
 
 class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
@@ -469,7 +469,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
         self._suspect = True
         return KafkaClientError(
             f"{what} of {self.transactional_id}: not in a state to do so",
-            code="_STATE",
+            kafka_code="_STATE",
         )
 
     def _fencing(self, what: str) -> TaskFencedError:

@@ -89,7 +89,7 @@ class Failing:
     def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
         if name == "admin.end_offsets" and self.failures > 0:
             self.failures -= 1
-            raise KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True)
+            raise KafkaClientError("gone", fix="wait", kafka_code="_TRANSPORT", retriable_code=True)
         return effect()
 
 

@@ -57,6 +57,7 @@ def test_broker_keeps_its_topics_when_it_is_started_and_stopped_twice(tmp_path: 
         broker("stop")
 
 
+@pytest.mark.error_example("KS-FIRST-002")
 @pytest.mark.remedy("local_broker.LocalBroker._refuse_taken_ports")
 def test_port_is_named_when_it_is_taken(tmp_path: Path, free_port: int) -> None:
     with socket.socket() as taken:

@@ -99,13 +99,19 @@ def test_credentials_stay_here_when_the_topology_names_another_registry(answers:
     assert answers.asked == [(*REGISTER, "")]
 
 
-REFUSALS: list[tuple[int, Any, type[KStreamsError], str]] = [
+REFUSALS: list[Any] = [
     (401, {"error_code": 401, "message": "Unauthorized"}, ConfigError, "basic.auth.user.info"),
     (403, {"error_code": 40301, "message": "Forbidden"}, ConfigError, "read and write access"),
     (409, {"error_code": 409, "message": "incompatible"}, ConfigError, "so that it is compatible"),
     (422, {"error_code": 42201, "message": "Invalid schema"}, ConfigError, "mend the schema"),
     (404, "<html>Not Found</html>", ConfigError, "correct schema.registry.url"),
-    (500, {"error_code": 50001, "message": "backend"}, SchemaRegistryUnavailableError, "then retry"),
+    pytest.param(
+        500,
+        {"error_code": 50001, "message": "backend"},
+        SchemaRegistryUnavailableError,
+        "then retry",
+        marks=pytest.mark.error_example("KS-KAFKA-004"),
+    ),
     (503, "<html>Unavailable</html>", SchemaRegistryUnavailableError, "then retry"),
     (429, {"error_code": 42901, "message": "slow down"}, SchemaRegistryUnavailableError, "then retry"),
 ]

@@ -38,7 +38,9 @@ def outcome_of() -> Callable[[DriverProcess], Outcome]:
         assert len(marked) == 1, process.output()[-4000:]
         error = json.loads(marked[0].removeprefix("KSTREAMS-ERROR "))
         at = lines.index(marked[0])
-        assert lines[at + 1] == error["cause"], "the cause is one line, and follows the marker"
+        assert lines[at + 1] == f"{error['cause']} [{error['code']}]", (
+            "the cause is one line, and follows the marker"
+        )
         assert lines[at + 2] == f"What to do: {error['fix']}"
         assert "Traceback" not in process.output()
         return Outcome(code=code, cause=error["cause"], fix=error["fix"])

@@ -31,7 +31,10 @@ def told(driver: DriverProcess) -> dict[str, Any]:
     assert "Traceback" not in driver.output()
     error: dict[str, Any] = json.loads(line.removeprefix("KSTREAMS-ERROR "))
     assert "\n" not in error["cause"]
-    assert f"{error['type']}: {error['cause']}\nWhat to do: {error['fix']}\n" in driver.output()
+    assert (
+        f"{error['type']}: {error['cause']} [{error['code']}]\nWhat to do: {error['fix']}\n"
+        in driver.output()
+    )
     return error
 
 

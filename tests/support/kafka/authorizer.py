@@ -197,7 +197,7 @@ class Authorizer:
             where=_ADDRESS,
             permission=needed,
             principal=USER,
-            code=f"{resource.name}_AUTHORIZATION_FAILED",
+            kafka_code=f"{resource.name}_AUTHORIZATION_FAILED",
         )
 
 

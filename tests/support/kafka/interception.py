@@ -52,7 +52,7 @@ class ConfigsForbidden:
             where="b:1",
             permission=Permission(operation=Operation.DESCRIBE_CONFIGS, resource=Resource.TOPIC, name=topic),
             principal="",
-            code="TOPIC_AUTHORIZATION_FAILED",
+            kafka_code="TOPIC_AUTHORIZATION_FAILED",
         )
 
 
@@ -86,7 +86,7 @@ class LosesAnswers:
         if name == "writer.commit":
             self._left -= 1
             if self._left == -1:
-                raise KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+                raise KafkaClientError("no answer", kafka_code="_TIMED_OUT", retriable_code=True)
         return result
 
 

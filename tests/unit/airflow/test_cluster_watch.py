@@ -51,7 +51,7 @@ class OneAtATime:
                 raise KafkaClientError(
                     f"{self.leaderless}-0 has no leader",
                     fix="wait",
-                    code="LEADER_NOT_AVAILABLE",
+                    kafka_code="LEADER_NOT_AVAILABLE",
                     retriable_code=True,
                 )
             return effect()
@@ -252,7 +252,7 @@ def test_everybody_hears_of_a_failing_broker_and_clients_are_made_anew_when_it_i
     watch: ClusterWatch, application: Application, gate: OneAtATime
 ) -> None:
     async def scenario() -> Any:
-        gate.failing = KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True)
+        gate.failing = KafkaClientError("gone", fix="wait", kafka_code="_TRANSPORT", retriable_code=True)
         waiting = _waiting(RunFinished(application_id="app", run_id="one"))
         watch.add(waiting)
         try:
@@ -343,7 +343,7 @@ def test_result_is_not_lost_when_an_error_follows_before_its_sensor_had_a_turn()
     async def scenario() -> Any:
         waiting = _waiting(RunFinished(application_id="app", run_id="one"))
         waiting.answer({"run_id": "one"})
-        waiting.answer(KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True))
+        waiting.answer(KafkaClientError("gone", fix="wait", kafka_code="_TRANSPORT", retriable_code=True))
         waiting.answer(None)
         return await _first(waiting)
 
@@ -427,7 +427,7 @@ def test_other_applications_are_looked_at_when_a_strangers_record_is_in_one_ledg
     error, result = asyncio.run(scenario())
 
     assert isinstance(error, KafkaClientError)
-    assert error.code == "BAD_LEDGER"
+    assert error.kafka_code == "BAD_LEDGER"
     assert result["run_id"] == "fine"
 
 

@@ -49,7 +49,7 @@ class Gate:
             assert self.let_go.wait(60)
             self.calls.append((f"{name} ends", threading.current_thread().name))
         if name == self.failing:
-            raise KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True)
+            raise KafkaClientError("gone", fix="wait", kafka_code="_TRANSPORT", retriable_code=True)
         with self.lock:
             return effect()
 
@@ -202,7 +202,7 @@ def test_record_that_no_run_wrote_is_named_and_hides_no_run_before_it(applicatio
                     KafkaClientError, match=r"app-runs-0@\d+ is not a ledger record"
                 ) as refused:
                     runs.poll(0.1)
-                assert refused.value.code == "BAD_LEDGER"
+                assert refused.value.kafka_code == "BAD_LEDGER"
 
 
 def _new(application: Application) -> list[str]:

@@ -97,6 +97,7 @@ def _hook() -> TopologySubmitHook:
     return TopologySubmitHook.adopt(SparkSubmitHook(conn_id="spark_default"))
 
 
+@pytest.mark.error_example("KS-RUN-009")
 def test_spark_is_not_started_when_the_hook_was_killed_before(submitted: Path) -> None:
     hook = _hook()
     hook.on_kill()

@@ -96,7 +96,7 @@ def test_error_stands_once_in_the_log_cause_first_and_remedy_last(
     lines = said.splitlines()
     assert max(map(len, lines)) <= LOG_COLUMNS
     first, _, rest = unbroken(said).partition("\nTraceback of")
-    assert first == f"{type(error).__name__}: {error.cause}"
+    assert first == f"{type(error).__name__}: {error.coded_cause}"
     assert rest.splitlines()[-1] == (f"What to do: {error.fix}" if error.fix else rest.splitlines()[-1])
 
 

@@ -88,6 +88,7 @@ def test_result_and_log_say_what_is_parked_when_a_run_is_finished(
     assert "completed_with_parked(2): 2 at enrich; the first is due at" in caplog.text
 
 
+@pytest.mark.error_example("KS-RUN-003")
 @pytest.mark.remedy("run_state.refuse_parked")
 def test_task_fails_until_nothing_is_parked_when_zero_is_demanded(scene: ParkingScene) -> None:
     with pytest.raises(RecordsParkedError) as caught:

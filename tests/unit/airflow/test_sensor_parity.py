@@ -64,7 +64,7 @@ class Failing:
         self.names.append(name)
         if self.failures > 0:
             self.failures -= 1
-            raise KafkaClientError("gone", fix="wait", code="_TRANSPORT", retriable_code=True)
+            raise KafkaClientError("gone", fix="wait", kafka_code="_TRANSPORT", retriable_code=True)
         return effect()
 
 

@@ -103,7 +103,10 @@ def test_error_that_the_driver_reports_is_in_no_other_line(caplog: pytest.LogCap
     error = RunError("run 'r' failed", fix="mend it", trace="Traceback\n  File 'a'", run_id="r")
     output = _shown(caplog, f"before\n{ERROR_MARKER}{json.dumps(error.to_dict())}\n{error}\nafter\n")
     assert caplog.messages == ["before", "after"]
-    assert str(output.reported) == "Traceback\n  File 'a'\nRunError: run 'r' failed\nWhat to do: mend it"
+    assert (
+        str(output.reported)
+        == "Traceback\n  File 'a'\nRunError: run 'r' failed [KS-RUN-001]\nWhat to do: mend it"
+    )
 
 
 def test_workers_error_is_not_the_drivers_when_that_went_on(caplog: pytest.LogCaptureFixture) -> None:

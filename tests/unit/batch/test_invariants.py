@@ -141,6 +141,7 @@ def test_task_ends_when_a_partition_of_another_task_would_be_committed(
     assert committed(kafka) == 0
 
 
+@pytest.mark.error_example("KS-RUN-008")
 def test_task_ends_when_offsets_would_go_back(
     app: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch, attempts: list[RetryBudget]
 ) -> None:

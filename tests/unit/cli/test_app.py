@@ -108,7 +108,9 @@ def test_exit_code_is_two_and_the_error_one_line_when_the_command_line_is_wrong(
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert re.fullmatch(r"error: .+ -- what to do: see airflow-kstreams.* --help\n", result.stderr)
-    assert json_error_of(invoke(*arguments, "--json"))["error"] == "UsageError"
+    assert "[KS-" not in result.stderr
+    document = json_error_of(invoke(*arguments, "--json"))
+    assert (document["error"], document["code"]) == ("UsageError", "")
 
 
 @pytest.mark.remedy("app._Commands._refuse_usage")
@@ -137,9 +139,13 @@ def test_lines_become_one_when_a_cause_has_several(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("airflow_kstreams.cli.commands.describe.load_topology", refuse)
     result = invoke("describe", FLIGHTS)
-    assert (result.exit_code, result.stderr) == (1, "error: one\\n  two -- what to do: three\\nfour\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "error: one\\n  two [KS-APP-001] -- what to do: three\\nfour\n",
+    )
     assert json_error_of(invoke("describe", FLIGHTS, "--json")) == {
         "error": "ConfigError",
+        "code": "KS-APP-001",
         "cause": "one\\n  two",
         "fix": "three\\nfour",
         "retriable": False,

@@ -39,6 +39,7 @@ def test_setting_is_refused_when_it_is_no_pair(setting: str) -> None:
     assert "is not NAME=VALUE" in result.stderr
 
 
+@pytest.mark.error_example("KS-APP-001")
 def test_error_is_one_line_when_a_setting_is_unknown() -> None:
     result = invoke("doctor", FLIGHTS, "--application-id", "app", "--setting", "commit.intervall.ms=5")
     assert result.exit_code == 1

@@ -129,7 +129,7 @@ def test_time_that_is_left_is_shown_while_a_copy_is_at_work() -> None:
 def test_status_says_that_it_may_not_see_new_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = grown()
     group = Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name="app-catchup")
-    denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", code="X")
+    denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", kafka_code="X")
     with mock.patch.object(status, "expansions", side_effect=denied):
         text, _ = shown(scene, monkeypatch)
     assert "unknown: this user may not describe their group or the changelogs" in text

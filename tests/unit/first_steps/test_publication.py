@@ -101,6 +101,7 @@ def test_row_of_csv_is_named_when_it_is_bad(text: str | bytes, said: str) -> Non
     assert bad[0].startswith(said)
 
 
+@pytest.mark.error_example("KS-FIRST-001")
 @pytest.mark.remedy("publication.look")
 def test_nothing_is_published_and_lines_are_named_when_a_file_has_bad_ones() -> None:
     text = "".join(f'{{"n": {n}}}\n' if n % 2 else "x\n" for n in range(30)) + "[]\n"
@@ -150,6 +151,7 @@ def test_dates_are_warned_of_when_the_topic_does_not_keep_them(kafka: InMemoryKa
     assert warning_of_dates(admin, "compacted", 0) is None
 
 
+@pytest.mark.error_example("KS-FIRST-003")
 @pytest.mark.remedy("publication.publish")
 def test_what_is_published_is_said_when_a_pipe_brings_a_bad_line(kafka: InMemoryKafka) -> None:
     make_topic(kafka.admin(), "t", 1)

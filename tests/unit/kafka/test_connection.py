@@ -221,6 +221,7 @@ def client(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> SilentClient:
     return client
 
 
+@pytest.mark.error_example("KS-KAFKA-001")
 @pytest.mark.promise("status-ends")
 @pytest.mark.remedy("connection.RequestTime._over")
 def test_wait_gets_what_is_left_when_it_is_less_than_a_request_may_take(

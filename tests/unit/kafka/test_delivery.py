@@ -293,6 +293,7 @@ def test_topic_is_named_when_the_client_says_it_later_than_the_error(
     assert not error.is_retriable
 
 
+@pytest.mark.error_example("KS-KAFKA-003")
 def test_topic_is_named_when_a_delivery_report_says_it(client: RefusingClient) -> None:
     client.told = [lambda: client.lose_record("out", KafkaError.TOPIC_AUTHORIZATION_FAILED)]
 

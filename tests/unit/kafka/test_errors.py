@@ -69,7 +69,7 @@ def test_error_is_retriable_when_the_broker_is_only_busy(code: int) -> None:
 
 
 def test_error_of_any_other_kind_is_converted_when_the_client_raises_it() -> None:
-    assert raising(RuntimeError("Consumer closed")).code == "RuntimeError"
+    assert raising(RuntimeError("Consumer closed")).kafka_code == "RuntimeError"
 
 
 class Client:
@@ -110,7 +110,7 @@ def test_login_succeeds_when_what_its_mechanism_takes_is_corrected() -> None:
 def test_error_survives_pickling_when_it_crosses_processes() -> None:
     error = raising(client_error(KafkaError._TRANSPORT))
     copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), copy.code, copy.is_retriable) == (str(error), "_TRANSPORT", True)
+    assert (str(copy), copy.kafka_code, copy.is_retriable) == (str(error), "_TRANSPORT", True)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), ConfigError("ours")])

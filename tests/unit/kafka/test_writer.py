@@ -376,6 +376,7 @@ def test_connection_that_was_lost_before_the_transaction_is_not_held_against_it(
     assert not fresh.suspect
 
 
+@pytest.mark.error_example("KS-KAFKA-002")
 def test_disconnect_between_two_transactions_keeps_the_next_from_beginning(
     writer: TransactionalWriter,
 ) -> None:

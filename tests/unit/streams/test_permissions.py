@@ -26,7 +26,7 @@ def denied(permission: Permission, principal: str = "User:carol") -> AccessDenie
         where="k:9092",
         permission=permission,
         principal=principal,
-        code="TOPIC_AUTHORIZATION_FAILED",
+        kafka_code="TOPIC_AUTHORIZATION_FAILED",
     )
 
 
@@ -62,7 +62,7 @@ def test_error_names_what_the_application_needs_when_it_may_not_even_describe() 
 def test_error_survives_pickling_when_it_crosses_processes() -> None:
     error = denied(transactional_permission("app"), principal="")
     copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), copy.permission, copy.code) == (str(error), error.permission, error.code)
+    assert (str(copy), copy.permission, copy.kafka_code) == (str(error), error.permission, error.kafka_code)
     assert "this user needs the permission Write on transactional id app-*" in copy.cause
     assert "--allow-principal User:NAME" in copy.fix
     assert "--transactional-id app- --resource-pattern-type prefixed" in copy.fix

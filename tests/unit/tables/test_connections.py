@@ -88,7 +88,7 @@ def test_text_of_a_library_is_printed_without_secrets() -> None:
     error = storage_error(place, "look", OSError(text))
     assert isinstance(error, TableUnavailableError)
     assert str(error).splitlines()[0] == (
-        "table 'carriers': look failed: OSError: cannot log in with ***, *** or *** (***)"
+        "table 'carriers': look failed: OSError: cannot log in with ***, *** or *** (***) [KS-TABLE-002]"
     )
     assert "very-secret" not in repr(place)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

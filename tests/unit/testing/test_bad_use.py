@@ -64,7 +64,7 @@ def piped(**given: Any) -> Callable[[TopologyTestDriver], object]:
         (
             lambda d: d.store("mat"),
             TopologyError,
-            "no store 'mat'; did you mean 'met'?\nWhat to do: stores",
+            "no store 'mat'; did you mean 'met'? [KS-APP-003]\nWhat to do: stores",
         ),
         (lambda d: d.store("met", partition=1), ConfigError, "its subtopology has 1 task"),
         (lambda d: d.store("met").get(5), StateStoreError, "store 'met' was asked for keys of type int"),
@@ -134,6 +134,7 @@ def test_unequal_counts_are_refused_when_a_store_needs_them_equal() -> None:
         TopologyTestDriver(topology, application_id="app", partitions={"a": 2})
 
 
+@pytest.mark.error_example("KS-TASK-003")
 def test_nothing_of_a_failed_record_is_visible_when_its_commit_was_aborted() -> None:
     driver = TopologyTestDriver(inverses(), application_id="app")
     driver.pipe_input("numbers", key="a", value=4, timestamp_ms=1)

@@ -84,7 +84,7 @@ class _ReadOnlyError(AccessDeniedError):
     """A rehearsal has no permission to write."""
 
     def __init__(self, what: str) -> None:
-        KafkaClientError.__init__(self, f"a plan {what}", fix="", code="_STATE")
+        KafkaClientError.__init__(self, f"a plan {what}", fix="", kafka_code="_STATE")
 
 
 class _RehearsedReader:

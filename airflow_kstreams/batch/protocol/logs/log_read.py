@@ -85,7 +85,7 @@ def where_readable(
     try:
         return read(spans)
     except KafkaClientError as error:
-        if error.code not in UNREADABLE:
+        if error.kafka_code not in UNREADABLE:
             raise
         reader.assign({})
         if len(spans) == 1:
@@ -375,6 +375,6 @@ def _hidden(
         f"{partition}: a transaction that is still open hides committed records: last stable offset "
         f"{content.stable_end}, high watermark {content.high_watermark}, {age}",
         fix=f"retry; if it stays, {end_transactions({partition: content.stable_end})}",
-        code="OPEN_TRANSACTION",
+        kafka_code="OPEN_TRANSACTION",
         retriable_code=True,
     )

@@ -295,7 +295,7 @@ def torn(application_id: str) -> KafkaClientError:
         f"the stop offsets or the plan in {ProtocolTopics(application_id).metadata} are not those that the "
         f"marker names (read {READS} times)",
         fix=f"something else writes to this topic: stop it, then run {drop_slice_command(application_id)}",
-        code="TORN_METADATA",
+        kafka_code="TORN_METADATA",
         retriable_code=True,
     )
 
@@ -312,7 +312,7 @@ def _refuse_other_format(marker: _Entry) -> None:
             f"{VERSION.decode()!r}",
             fix="install the airflow_kstreams version that began the run, or drop its slice: "
             f"{drop_slice_command(marker.key.decode())}",
-            code="BAD_METADATA",
+            kafka_code="BAD_METADATA",
         )
 
 
@@ -343,7 +343,7 @@ def _readable(entry: _Entry, application_id: str, what: str = "the record") -> I
             f"{entry.place}: {what} cannot be read: {error}",
             fix="install the airflow_kstreams version that began the run, or drop its slice: "
             f"{drop_slice_command(application_id)}",
-            code="BAD_METADATA",
+            kafka_code="BAD_METADATA",
         ) from None
 
 

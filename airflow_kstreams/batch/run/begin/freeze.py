@@ -517,7 +517,7 @@ def _reading(session: CoordinatorSession, spans: Spans, request: SliceRequest) -
         with session.reading:
             yield
     except KafkaClientError as error:
-        if error.code in POSITION_LOST:
+        if error.kafka_code in POSITION_LOST:
             starts = session.admin.start_offsets(spans)
             gone = [
                 deleted(tp, expected=start, log_start=starts[tp])

@@ -166,7 +166,7 @@ def seen_keys(
                     read.drop([tp for tp in some if len(keys[tp]) >= _KEYS or looked[tp] >= _RECORDS])
         except KafkaClientError as error:
             # Records were deleted meanwhile: the freeze reports it.
-            if error.code not in POSITION_LOST:
+            if error.kafka_code not in POSITION_LOST:
                 raise
         yield from (
             KeySeen(key, tp, offset, key_hash(key)) for tp in some for key, offset in keys[tp].items()

@@ -474,6 +474,7 @@ def test_batch_of_the_same_run_id_is_refused_when_a_continuous_run_is_live(scene
     running.stop()
 
 
+@pytest.mark.error_example("KS-RUN-002")
 def test_continuous_run_is_refused_when_a_batch_is_live(scene: Scene) -> None:
     scene.publish(1)
     driver = scene.application.coordinator()
@@ -510,6 +511,7 @@ def test_older_start_ends_when_a_newer_one_takes_the_run_over(scene: Scene) -> N
     scene.check()
 
 
+@pytest.mark.error_example("KS-TASK-002")
 @pytest.mark.promise("orphans-end")
 def test_nothing_of_an_orphan_counts_when_a_batch_began_after_its_lease_ended(scene: Scene) -> None:
     scene.publish(6)
@@ -705,7 +707,7 @@ def test_task_starts_over_and_nothing_doubles_when_a_commit_fails(scene: Scene) 
         if name == "writer.commit":
             commits += 1
             if commits in failures:
-                raise KafkaClientError("injected", fix="retry", code="_TRANSPORT", retriable_code=True)
+                raise KafkaClientError("injected", fix="retry", kafka_code="_TRANSPORT", retriable_code=True)
 
     running = scene.application.run_continuously("c-1")
     scene.calls.before = fail
@@ -728,7 +730,7 @@ def test_task_starts_over_and_nothing_doubles_when_a_commit_fails(scene: Scene) 
 def test_run_fails_when_no_attempt_commits_anything(scene: Scene) -> None:
     def fail(name: str, arguments: tuple[Any, ...]) -> None:
         if name == "writer.init_transactions":
-            raise KafkaClientError("injected", fix="retry", code="_TRANSPORT", retriable_code=True)
+            raise KafkaClientError("injected", fix="retry", kafka_code="_TRANSPORT", retriable_code=True)
 
     running = scene.application.run_continuously("c-1")
     scene.calls.before = fail
@@ -1010,7 +1012,7 @@ def test_lease_is_watched_on_when_the_broker_does_not_answer_for_a_moment(scene:
 
     def fail(name: str, arguments: tuple[Any, ...]) -> None:
         if name == "reader.poll":
-            raise KafkaClientError("injected", fix="retry", code="_TRANSPORT", retriable_code=True)
+            raise KafkaClientError("injected", fix="retry", kafka_code="_TRANSPORT", retriable_code=True)
 
     scene.calls.before = fail
     running.watch.look(timeout_seconds=1)

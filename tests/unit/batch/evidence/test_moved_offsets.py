@@ -261,6 +261,7 @@ def test_application_may_be_moved_to_this_engine_with_its_offsets(
     assert results(kafka) == ["3", "4"]
 
 
+@pytest.mark.error_example("KS-RUN-005")
 def test_earliest_offset_may_be_set_by_any_program_when_records_expired(
     app: Application, kafka: InMemoryKafka
 ) -> None:
@@ -639,7 +640,7 @@ class GroupsForbidden:
                 where="b:1",
                 permission=Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name=APP),
                 principal="",
-                code="GROUP_AUTHORIZATION_FAILED",
+                kafka_code="GROUP_AUTHORIZATION_FAILED",
             )
         return effect()
 

@@ -200,7 +200,7 @@ def test_other_application_need_not_be_visible(kafka: InMemoryKafka, orders: App
             where="b:1",
             permission=permission,
             principal="",
-            code="TOPIC_AUTHORIZATION_FAILED",
+            kafka_code="TOPIC_AUTHORIZATION_FAILED",
         )
 
     class Denying:

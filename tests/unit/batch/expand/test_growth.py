@@ -114,7 +114,7 @@ def test_same_command_goes_on_when_the_answer_was_lost() -> None:
         def call(self, name: str, client: object, effect: Callable[[], Any], arguments: object) -> Any:
             result = effect()
             if name == "admin.create_partitions":
-                raise KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+                raise KafkaClientError("no answer", kafka_code="_TIMED_OUT", retriable_code=True)
             return result
 
     with pytest.raises(KafkaClientError):
@@ -185,7 +185,7 @@ def not_run() -> Scene:
         (lambda: begun(4), "in", 0, ConfigError, "cannot have 0 partitions"),
         (lambda: begun(4), "in", "many", ConfigError, "cannot have 'many' partitions"),
         (modulo, "in", 8, TopologyError, "2 -> 6 partitions with Kafka's default.*8 is no multiple of 6"),
-        (lambda: begun(4), "elsewhere", 8, ConfigError, "does not read topic 'elsewhere'\n"),
+        (lambda: begun(4), "elsewhere", 8, ConfigError, r"does not read topic 'elsewhere' \[KS-APP-001\]\n"),
         (lambda: begun(4), "out", 8, ConfigError, "does not read topic 'out', it only writes it"),
         (lambda: begun(4), "app-listed-changelog", 8, ConfigError, "is an internal one"),
         (lambda: begun(4), "app-runs", 8, ConfigError, "is an internal one"),

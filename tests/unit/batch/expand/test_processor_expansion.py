@@ -472,7 +472,7 @@ def test_run_goes_on_and_says_so_when_its_user_may_not_see_how_far_copies_are() 
     expand(scene, 4)
     scene.send(KEYS, 2)
     group = Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name="app-catchup")
-    denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", code="X")
+    denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", kafka_code="X")
     with mock.patch.object(takeover, "_copied_so_far", side_effect=denied):
         assert "needs the permission Describe on group app-catchup" in warnings(scene)
     assert len(scene.recorded.by_group) == 2

@@ -419,6 +419,7 @@ def test_error_lists_the_stores_there_are_when_one_is_missing() -> None:
         opened(app, "newest")
 
 
+@pytest.mark.error_example("KS-STATE-001")
 def test_store_of_other_serdes_is_refused_instead_of_misread() -> None:
     app = application(table())
     send(app, [("a", 1, 0)])

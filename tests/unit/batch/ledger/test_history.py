@@ -139,10 +139,15 @@ def test_record_is_bounded_whatever_happened() -> None:
 
 @pytest.mark.promise("errors-hold-no-values")
 def test_failure_has_class_code_cause_and_remedy_and_no_words_of_others() -> None:
-    error = KafkaClientError("in-0@7: no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
+    error = KafkaClientError("in-0@7: no answer", fix="retry", kafka_code="_TRANSPORT", retriable_code=True)
     error.trace = "the value was 'secret'"
     expected = Failure(
-        kind="KafkaClientError", code="_TRANSPORT", cause="in-0@7: no answer", remedy="retry", retriable=True
+        kind="KafkaClientError",
+        code="KS-KAFKA-001",
+        kafka_code="_TRANSPORT",
+        cause="in-0@7: no answer",
+        remedy="retry",
+        retriable=True,
     )
     assert Failure.of(error) == expected
     assert Failure.of(ReportedError.from_dict(error.to_dict())) == expected

@@ -175,7 +175,7 @@ def test_record_that_is_none_of_the_ledgers_is_refused_when_it_stands_at_the_end
     history.foreign(b"not json", b"a-run")
     with pytest.raises(KafkaClientError, match="is not a ledger record") as refused:
         history.read()
-    assert refused.value.code == "BAD_LEDGER"
+    assert refused.value.kafka_code == "BAD_LEDGER"
 
 
 @pytest.mark.parametrize("strays", range(1, 8))
@@ -295,7 +295,7 @@ def test_ledger_is_refused_when_the_last_checkpoint_stays_torn(monkeypatch: pyte
     history.kafka.compact(LEDGER)
     with pytest.raises(KafkaClientError) as refused:
         history.read()
-    assert refused.value.code == "TORN_LEDGER"
+    assert refused.value.kafka_code == "TORN_LEDGER"
 
 
 def test_keys_are_reserved_or_run_ids(history: LedgerHistory) -> None:

@@ -206,7 +206,7 @@ class FailingCommit:
         if name == "writer.commit":
             self.commits += 1
             if self.commits == self.fails:
-                raise KafkaClientError("no answer", fix="", code="_TIMED_OUT", retriable_code=True)
+                raise KafkaClientError("no answer", fix="", kafka_code="_TIMED_OUT", retriable_code=True)
         return effect()
 
 

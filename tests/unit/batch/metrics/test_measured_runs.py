@@ -41,7 +41,7 @@ class SlowBroker:
             self.clock.sleep(COMMIT_SECONDS)
             self.commits += 1
             if self.commits in self.fails:
-                raise KafkaClientError("no answer", fix="", code="_TIMED_OUT", retriable_code=True)
+                raise KafkaClientError("no answer", fix="", kafka_code="_TIMED_OUT", retriable_code=True)
         result = effect()
         if name == "reader.poll" and any("changelog" in tp.topic for tp in result.records):
             self.clock.sleep(RESTORE_SECONDS)

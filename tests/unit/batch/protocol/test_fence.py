@@ -44,7 +44,7 @@ def crash_of(kafka: InMemoryKafka) -> Callable[[], None]:
 
     def crash() -> None:
         kafka.restart(leaderless_ms=_LEADERLESS_MS)
-        raise KafkaClientError("no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
+        raise KafkaClientError("no answer", fix="retry", kafka_code="_TRANSPORT", retriable_code=True)
 
     return crash
 

@@ -113,9 +113,9 @@ class Forbidding:
 
 def test_brokers_limit_is_left_to_the_broker_when_its_settings_may_not_be_seen(kafka: InMemoryKafka) -> None:
     settings = ApplicationSettings.parse("app", {})
-    forbidden = KafkaClientError("no", code="CLUSTER_AUTHORIZATION_FAILED")
+    forbidden = KafkaClientError("no", kafka_code="CLUSTER_AUTHORIZATION_FAILED")
     refuse_unfit_timeouts(settings, FaultyCluster(kafka, Forbidding(forbidden)).admin())
-    passing = KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+    passing = KafkaClientError("no answer", kafka_code="_TIMED_OUT", retriable_code=True)
     with pytest.raises(KafkaClientError, match="no answer"):
         refuse_unfit_timeouts(settings, FaultyCluster(kafka, Forbidding(passing)).admin())
 

@@ -42,7 +42,9 @@ def test_stops_are_asked_for_when_every_task_has_notified() -> None:
 @pytest.mark.parametrize("absent", [0, 1])
 def test_missing_notification_is_named_when_one_task_has_not_notified(absent: int) -> None:
     found = told(DONE[1 - absent])
-    with pytest.raises(UpstreamNotDoneError, match=f"no done notification of task 0_{absent}\n") as caught:
+    with pytest.raises(
+        UpstreamNotDoneError, match=rf"no done notification of task 0_{absent} \[KS-RUN-007\]\n"
+    ) as caught:
         to_freeze(found, a_slice(), 1)
     assert caught.value.run_id == "run-1"
     assert has_notified(found, a_slice(), 0, 1 - absent)

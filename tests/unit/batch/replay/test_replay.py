@@ -334,7 +334,7 @@ class NeverWorks:
     def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
         if name == "writer.commit":
             self.commits += 1
-            raise KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+            raise KafkaClientError("no answer", kafka_code="_TIMED_OUT", retriable_code=True)
         return effect()
 
 

@@ -177,7 +177,7 @@ class Hidden:
                 where="b:1",
                 permission=Permission(operation=Operation.DESCRIBE, resource=Resource.TOPIC, name="in"),
                 principal="",
-                code="TOPIC_AUTHORIZATION_FAILED",
+                kafka_code="TOPIC_AUTHORIZATION_FAILED",
             )
         return effect()
 

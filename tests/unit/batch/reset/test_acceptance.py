@@ -30,7 +30,7 @@ class _Unreadable:
         if name == "reader.assign":
             self._assigned = arguments[0]
         if name == "reader.poll" and self._assigned.get(IN) == self._at:
-            raise KafkaClientError(f"in-0@{self._at}: the batch cannot be unpacked", code=self._code)
+            raise KafkaClientError(f"in-0@{self._at}: the batch cannot be unpacked", kafka_code=self._code)
         return effect()
 
 

@@ -32,14 +32,14 @@ def ways(history: RunHistory) -> list[tuple[str, str | None]]:
 
 
 def test_failure_of_a_driver_is_written_with_the_release_of_its_lease(scene: AttemptsScene) -> None:
-    scene.fail(1, KafkaClientError("in-0@7: no answer", fix="look at the broker", code="_TRANSPORT"))
+    scene.fail(1, KafkaClientError("in-0@7: no answer", fix="look at the broker", kafka_code="_TRANSPORT"))
     last = scene.history().last
     assert last is not None
     assert (last.how, last.owner, last.order, last.generation) == (How.FAILED, "try 1", (0, 1), 1)
     assert last.ended_ms - last.begun_ms >= 2_000
     failure = last.failure
     assert failure is not None
-    assert (failure.kind, failure.code) == ("KafkaClientError", "_TRANSPORT")
+    assert (failure.kind, failure.kafka_code) == ("KafkaClientError", "_TRANSPORT")
     assert (failure.cause, failure.remedy) == ("in-0@7: no answer", "look at the broker")
     # Begin: history, checkpoint, lease; the release: history, lease. Nothing else was written.
     keys = [record.key() for record in scene.kafka.records(LEDGER)]

@@ -79,10 +79,11 @@ def test_stops_are_written_in_one_transaction_of_the_coordinator(scene: ResetSce
     driver.close()
 
 
+@pytest.mark.error_example("KS-RUN-007")
 def test_nothing_is_frozen_when_a_task_has_not_notified(scene: ResetScene) -> None:
     driver, slice_ = begun(scene)
     scene.task(slice_, 0, 1)
-    with pytest.raises(UpstreamNotDoneError, match=r"no done notification of task 0_0\n"):
+    with pytest.raises(UpstreamNotDoneError, match=r"no done notification of task 0_0 \[KS-RUN-007\]\n"):
         driver.unfinished(slice_, 1)
     assert frozen(scene) == {}
     driver.close()
@@ -156,7 +157,7 @@ class FailsAt:
         if self.armed and name == self.name:
             self.armed = False
             self.then()
-            raise KafkaClientError("no answer", fix="retry", code="_TIMED_OUT", retriable_code=True)
+            raise KafkaClientError("no answer", fix="retry", kafka_code="_TIMED_OUT", retriable_code=True)
         return result
 
 

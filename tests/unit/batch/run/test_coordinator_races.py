@@ -308,7 +308,7 @@ def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is
     kafka: InMemoryKafka, topology: Topology
 ) -> None:
     def fail() -> None:
-        raise KafkaClientError("no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
+        raise KafkaClientError("no answer", fix="retry", kafka_code="_TRANSPORT", retriable_code=True)
 
     steps = Steps()
     old = Coordinator(FaultyCluster(kafka, steps), SETTINGS, clock=kafka.clock)
@@ -327,6 +327,7 @@ def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is
     new.lease.renew()
 
 
+@pytest.mark.error_example("KS-RUN-001")
 @pytest.mark.promise("finish-refuses-early")
 def test_run_is_not_finished_when_a_task_has_not_made_its_last_commit(
     kafka: InMemoryKafka, topology: Topology
@@ -382,7 +383,7 @@ def test_nobody_is_refused_when_the_lease_was_released_a_moment_ago(
 
 
 def _lost() -> None:
-    raise KafkaClientError("no answer", fix="retry", code="_TIMED_OUT", retriable_code=True)
+    raise KafkaClientError("no answer", fix="retry", kafka_code="_TIMED_OUT", retriable_code=True)
 
 
 def test_lease_is_released_when_its_owners_writer_may_not_be_used_again(

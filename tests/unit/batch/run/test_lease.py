@@ -205,6 +205,7 @@ def test_driver_writes_nothing_under_a_lease_that_a_new_start_has_released(
 # == threads of one driver
 
 
+@pytest.mark.error_example("KS-RUN-004")
 def test_no_thread_writes_under_a_claim_while_another_looks_up_what_it_means(
     scene: ResetScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

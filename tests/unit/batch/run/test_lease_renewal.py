@@ -8,7 +8,7 @@ from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError
 
 SUPERSEDED = RunSupersededError("claimed", run_id="run-1")
-BUSY_BROKER = KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+BUSY_BROKER = KafkaClientError("no answer", kafka_code="_TIMED_OUT", retriable_code=True)
 
 
 class Renewals:

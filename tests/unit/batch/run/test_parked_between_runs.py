@@ -239,6 +239,7 @@ def test_parked_records_are_found_when_the_subtopology_has_another_number(scene:
     assert scene.out == ["a", "b", "bad", "behind"]
 
 
+@pytest.mark.error_example("KS-APP-004")
 def test_topology_is_refused_when_a_task_parks_its_first_record_while_begin_looks(
     scene: ParkingScene,
 ) -> None:

@@ -177,7 +177,7 @@ def test_failure_that_the_attempt_has_written_itself_is_not_reported_again(scene
         (NO_JAVA, True),
         (ConfigError("x", fix="y"), True),
         (RuntimeError("of Airflow's Spark provider"), True),
-        (KafkaClientError("unreachable", fix="y", code="_TRANSPORT"), False),
+        (KafkaClientError("unreachable", fix="y", kafka_code="_TRANSPORT"), False),
         (KilledError("asked to"), False),
         (KeyboardInterrupt(), False),
         (RunBusyError("x", fix="y", run_id="r", owner="o", owner_run_id="r"), False),

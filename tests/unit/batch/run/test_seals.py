@@ -178,7 +178,7 @@ class LosesAnswerOfSeal:
             if self.seals == 1:
                 if self._comes_through:
                     effect()
-                raise KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+                raise KafkaClientError("no answer", kafka_code="_TIMED_OUT", retriable_code=True)
         return effect()
 
 

@@ -184,6 +184,7 @@ def test_table_that_is_not_as_the_last_run_left_it_is_refused_until_it_is_mended
     assert scene.rows() == scene.sent
 
 
+@pytest.mark.error_example("KS-TABLE-002")
 @pytest.mark.remedy("targets._TableAtBegin._fitting")
 def test_run_is_begun_again_when_others_kept_changing_the_columns(scene: Scene) -> None:
     scene.run("r1")

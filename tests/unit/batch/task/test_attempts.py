@@ -25,8 +25,8 @@ pytestmark = pytest.mark.promise("failed-attempts-leave-nothing", "no-transactio
 
 T = TypeVar("T")
 ABORTABLE = TransactionAbortedError("must be aborted", task_id="0_0")
-PASSING = KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
-FORBIDDEN = KafkaClientError("not authorized", code="TOPIC_AUTHORIZATION_FAILED")
+PASSING = KafkaClientError("no answer", kafka_code="_TIMED_OUT", retriable_code=True)
+FORBIDDEN = KafkaClientError("not authorized", kafka_code="TOPIC_AUTHORIZATION_FAILED")
 REFUSED = RecordError("too large", topic="out", partition=0, offset=-1, node="")
 
 

@@ -128,6 +128,7 @@ def test_task_comes_to_its_end_when_each_call_for_a_timer_takes_longer_than_its_
     assert values.count(b"-1") == len(ticks) > 0
 
 
+@pytest.mark.error_example("KS-TASK-006")
 @pytest.mark.remedy("loop.TaskLoop._stuck_calls")
 def test_task_fails_and_names_the_call_when_nothing_is_released_for_too_long(
     kafka: InMemoryKafka, held: Held

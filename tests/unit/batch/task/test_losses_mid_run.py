@@ -309,6 +309,7 @@ def test_run_stops_before_a_hung_foreign_transaction_and_its_summary_says_how_to
     assert "abort --topic in --partition 0 --start-offset 2" in warning
 
 
+@pytest.mark.error_example("KS-RUN-006")
 @pytest.mark.promise("every-run-ends")
 @pytest.mark.remedy("read_failures.ReadFailures.unreachable")
 @pytest.mark.parametrize("program", ["found", "ended"])

@@ -154,6 +154,7 @@ class Repeats:
         return result
 
 
+@pytest.mark.error_example("KS-TASK-004")
 @pytest.mark.remedy("loop.TaskLoop._refuse_suspect")
 def test_task_counts_all_once_with_a_new_producer_when_a_commit_may_have_been_repeated() -> None:
     scene = Scene(commit_every_records=1)

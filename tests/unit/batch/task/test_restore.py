@@ -231,7 +231,7 @@ def test_files_are_not_trusted_when_the_broker_hides_the_changelogs_settings(
 ) -> None:
     scene = Scene(logs, settings(state_dir=str(tmp_path)), "rocksdb")
     scene.end(scene.attempt()[1])
-    logs.configs_error = KafkaClientError("not allowed", code="TOPIC_AUTHORIZATION_FAILED")
+    logs.configs_error = KafkaClientError("not allowed", kafka_code="TOPIC_AUTHORIZATION_FAILED")
     _, state, restored = scene.attempt()
     state.close()
     assert restored == 5
@@ -243,7 +243,7 @@ def test_attempt_fails_and_may_be_repeated_when_the_broker_does_not_answer(
 ) -> None:
     scene = Scene(logs, settings(state_dir=str(tmp_path)), "rocksdb")
     scene.end(scene.attempt()[1])
-    logs.configs_error = KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
+    logs.configs_error = KafkaClientError("no answer", kafka_code="_TIMED_OUT", retriable_code=True)
     with pytest.raises(KafkaClientError, match="no answer"):
         scene.attempt()
 

@@ -383,7 +383,9 @@ def test_nothing_is_written_or_read_when_another_client_does_not_call_what_is_ov
 ) -> None:
     assert again(serde_of("string"), "x") == "x"
     monkeypatch.delattr(kind, method)
-    with pytest.raises(ConfigError, match=rf"confluent-kafka \d.* builds on\n.*=={TESTED_CLIENT}"):
+    with pytest.raises(
+        ConfigError, match=rf"confluent-kafka \d.* builds on \[KS-APP-001\]\n.*=={TESTED_CLIENT}"
+    ):
         again(serde_of("string"), "x")
 
 

@@ -81,7 +81,7 @@ def test_failure_is_told_to_a_person_without_its_report_for_programs(
     assert application.main(settings_of, arguments) == application.RETRY_CANNOT_HELP  # type: ignore[arg-type]
 
     said = capsys.readouterr().err
-    assert said.endswith("the cause\nWhat to do: the remedy\n")
+    assert said.endswith("the cause [KS-APP-001]\nWhat to do: the remedy\n")
     assert said.count("KSTREAMS-ERROR ") == reports
 
 

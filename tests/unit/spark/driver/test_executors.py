@@ -195,6 +195,7 @@ def test_other_failures_stay_what_they_are_when_the_session_lives() -> None:
         on(DeadSession(RuntimeError("Stage cancelled"), at="collect")).launch(a_slice(), [TaskShare(0, 0)])
 
 
+@pytest.mark.error_example("KS-SPARK-001")
 @pytest.mark.remedy("hosts.started")
 def test_cause_is_told_when_spark_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:

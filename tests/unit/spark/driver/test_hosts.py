@@ -42,7 +42,12 @@ configuration to 'true' for the better Python traceback.
 @pytest.mark.parametrize(
     ("words", "cause", "fix"),
     [
-        (_NO_ARROW, "ModuleNotFoundError: No module named 'pyarrow'", "install it in the executors' Python"),
+        pytest.param(
+            _NO_ARROW,
+            "ModuleNotFoundError: No module named 'pyarrow'",
+            "install it in the executors' Python",
+            marks=pytest.mark.error_example("KS-SPARK-002"),
+        ),
         (
             _NO_PYTHON,
             'Cannot run program "/nowhere/python3": error=2, No such file or directory',

@@ -352,7 +352,7 @@ def test_tasks_are_cancelled_when_they_do_not_stop_in_time() -> None:
 
 @pytest.mark.promise("no-more-spark-tasks-than-slots")
 def test_stop_goes_on_when_it_could_not_be_announced_at_once() -> None:
-    error = KafkaClientError("no answer", fix="retry", code="_TRANSPORT", retriable_code=True)
+    error = KafkaClientError("no answer", fix="retry", kafka_code="_TRANSPORT", retriable_code=True)
     slots = Slots(announce_error=error)
     assert len(slots.run()) == 2
     assert slots.announced == 1, "every later renewal of the lease says it again"

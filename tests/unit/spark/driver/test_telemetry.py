@@ -314,6 +314,7 @@ def test_driver_by_hand_exports_when_the_variable_names_an_exporter(
     assert bool(caplog.messages) == (chosen == "prometheus")
 
 
+@pytest.mark.error_example("KS-APP-002")
 def test_extra_is_named_when_the_sdk_is_not_there(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -264,7 +264,8 @@ def test_predicates_of_a_node_get_the_context_each_for_itself() -> None:
         ),
         pytest.param(
             lambda s: s.group_by(lambda key, value, context: key),
-            r"group_by at FILE:\d+ is given <lambda>\(key, value, context\) as selector, .* \(key, value\)\n",
+            r"group_by at FILE:\d+ is given <lambda>\(key, value, context\) as selector, "
+            r".* \(key, value\) \[KS-APP-003\]\n",
             "give filter, map_values, peek or the like of a stream what needs the record's context",
             id="where_there_is_none",
         ),

@@ -87,6 +87,7 @@ def outputs(topology: Topology, settings: dict[str, Any]) -> list[tuple[Any, Any
         return [(record.key, record.value) for record in driver.read_output("out")]
 
 
+@pytest.mark.error_example("KS-TASK-001")
 def test_error_says_what_a_mapper_returned_when_it_is_nothing() -> None:
     with pytest.raises(RecordError, match="map: the function returned NoneType"):
         outputs(mapped(None), {})

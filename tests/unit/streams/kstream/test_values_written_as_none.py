@@ -363,6 +363,7 @@ def test_the_serdes_of_this_package_are_not_asked() -> None:
     assert [deletes(0), deletes(1)] == [True, False]
 
 
+@pytest.mark.error_example("KS-STATE-002")
 def test_value_that_does_not_fit_is_refused_at_the_commit_as_ever() -> None:
     def write(value: Any) -> Any:
         raise TypeError("no number")

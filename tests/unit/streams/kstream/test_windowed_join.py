@@ -326,6 +326,7 @@ def _append(key: str, value: int, values: list[int]) -> list[int]:
     return values
 
 
+@pytest.mark.error_example("KS-APP-003")
 def test_result_has_the_keys_serde_and_no_value_serde_when_it_goes_on() -> None:
     builder = KStreamBuilder()
     window = SlidingWindow(size_ms=10)

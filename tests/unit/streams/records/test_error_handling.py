@@ -344,7 +344,7 @@ def test_values_stay_out_of_errors_in_whatever_form_their_serde_gives_them(serde
     builder.stream("in").map_values(lambda found: known[found]).send_to("out")
     with (
         TopologyTestDriver(builder.build(), application_id="app") as driver,
-        pytest.raises(RecordError, match=r"KeyError: b?['\"]?\*\*\*['\"]?\n") as caught,
+        pytest.raises(RecordError, match=r"KeyError: b?['\"]?\*\*\*['\"]? \[KS-TASK-001\]\n") as caught,
     ):
         # As other producers write it: with what is not ASCII escaped.
         data = json.dumps(value).encode() if isinstance(value, str) else value

@@ -72,7 +72,7 @@ def test_line_and_function_are_named_when_a_users_function_fails(shape: Callable
     assert f"  node {error.node!r}, defined at {__file__}:" in error.trace
     assert PACKAGE_FOLDER not in error.trace
     assert "<source loop>" not in error.trace
-    assert str(error).splitlines()[-2:] == [error.cause, f"What to do: {error.fix}"]
+    assert str(error).splitlines()[-2:] == [error.coded_cause, f"What to do: {error.fix}"]
 
 
 def test_users_line_is_named_when_a_library_fails_for_it() -> None:
@@ -95,7 +95,9 @@ def test_traceback_survives_its_way_from_executor_to_driver_to_airflow() -> None
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     reported = ReportedError.from_dict(ReportedError.from_dict(error.to_dict()).to_dict())
     assert reported.trace == error.trace
-    assert str(reported) == f"{error.trace}\nRecordError: {error.cause}\nWhat to do: {error.fix}"
+    assert (
+        str(reported) == f"{error.trace}\nRecordError: {error.cause} [KS-TASK-001]\nWhat to do: {error.fix}"
+    )
 
 
 class Fails(Processor):

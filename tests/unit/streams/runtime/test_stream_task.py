@@ -216,7 +216,7 @@ def test_error_names_the_node_when_it_happens_at_a_commit_point() -> None:
 
 def test_client_errors_pass_unchanged_when_producing_fails() -> None:
     def produce(*_: Any) -> None:
-        raise KafkaClientError("gone", code="_TRANSPORT", retriable_code=True)
+        raise KafkaClientError("gone", kafka_code="_TRANSPORT", retriable_code=True)
 
     task = StreamTask(
         topology(lambda s: s.send_to("out")),
@@ -357,6 +357,12 @@ STEPS: dict[str, tuple[Callable[[StreamTask], Any], set[Lifecycle]]] = {
     "close_processors": (StreamTask.close_processors, {Lifecycle.AT_STOP}),
     "close": (StreamTask.close, {*Lifecycle}),
 }
+
+
+@pytest.mark.error_example("KS-TASK-005")
+def test_record_is_refused_when_the_task_is_closed() -> None:
+    with pytest.raises(TaskStateError):
+        at(Lifecycle.CLOSED).process(1)
 
 
 @pytest.mark.parametrize("state", Lifecycle)

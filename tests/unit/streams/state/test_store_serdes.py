@@ -45,7 +45,9 @@ pytestmark = pytest.mark.promise("values-survive-their-serde")
 
 
 def _is_away(_: object) -> Any:
-    raise KafkaClientError("the registry is away", fix="start it", code="_TRANSPORT", retriable_code=True)
+    raise KafkaClientError(
+        "the registry is away", fix="start it", kafka_code="_TRANSPORT", retriable_code=True
+    )
 
 
 _JSON = serdes.json()

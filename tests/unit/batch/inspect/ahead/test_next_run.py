@@ -184,7 +184,11 @@ def test_what_this_user_may_not_look_at_is_no_refusal_of_the_run(kafka: InMemory
                     name="in",
                 )
                 raise AccessDeniedError(
-                    what="topic settings", where="k:1", permission=permission, principal="User:me", code="_X"
+                    what="topic settings",
+                    where="k:1",
+                    permission=permission,
+                    principal="User:me",
+                    kafka_code="_X",
                 )
             return effect()
 

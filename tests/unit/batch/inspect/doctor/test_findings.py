@@ -450,7 +450,7 @@ class Forbidding:
         if name in self.names and name == "admin.topic_configs":
             return ConfigsForbidden().call(name, client, effect, arguments)
         if name in self.names:
-            raise KafkaClientError("not authorized", fix="ask", code="TOPIC_AUTHORIZATION_FAILED")
+            raise KafkaClientError("not authorized", fix="ask", kafka_code="TOPIC_AUTHORIZATION_FAILED")
         return effect()
 
 

@@ -97,7 +97,7 @@ def test_expansion_is_a_warning_when_runs_leave_it_for_another_reason() -> None:
 def test_doctor_says_that_it_may_not_see_new_processors() -> None:
     scene = grown()
     group = Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name="app-catchup")
-    denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", code="X")
+    denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", kafka_code="X")
     with mock.patch("airflow_kstreams.batch.inspect.doctor.growing_checks.expansions", side_effect=denied):
         (found,) = (each for each in findings(scene, "permissions") if each.level is Level.UNSEEN)
     assert "processors that are on their way" in found.text

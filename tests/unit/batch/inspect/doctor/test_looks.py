@@ -65,7 +65,7 @@ def failing(error: Exception) -> Callable[[], Iterator[Finding | DoctorLook]]:
 
 
 def test_what_the_cluster_does_not_answer_was_not_looked_at() -> None:
-    silent = KafkaClientError("no answer", fix="start it", code="_TRANSPORT", retriable_code=True)
+    silent = KafkaClientError("no answer", fix="start it", kafka_code="_TRANSPORT", retriable_code=True)
     look = DoctorLook(check="topics", findings=failing(silent))
     well, unseen, other = side_by_side([look, found("other")], seconds=LONG_SECONDS)
     assert (well.level, other.level) == (Level.OK, Level.OK)

@@ -160,6 +160,7 @@ def doctor(scene: LandedScene, tables: Any) -> list[Finding]:
     return [each for each in found if each.check == "tables"]
 
 
+@pytest.mark.error_example("KS-TABLE-004")
 @pytest.mark.remedy("table_checks._of_table")
 def test_doctor_says_before_the_first_run_what_begin_would_refuse(scene: LandedScene) -> None:
     (missing,) = doctor(scene, None)

@@ -179,6 +179,7 @@ def test_expiry_keeps_the_newest_snapshots_of_each_table(scene: LandedScene) -> 
     assert checked(scene).differences == ()
 
 
+@pytest.mark.error_example("KS-TABLE-001")
 @pytest.mark.remedy("table_expiry._expired")
 def test_expiry_beside_a_busy_writer_is_tried_again_later(scene: LandedScene) -> None:
     for number in range(3):
