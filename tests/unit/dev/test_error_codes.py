@@ -6,9 +6,12 @@ import ast
 import re
 from collections import Counter
 from functools import cache
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from airflow_kstreams.cli.app import app
 from airflow_kstreams.streams import errors
 from airflow_kstreams.streams.errors import KStreamsError
 from dev.reference_pages.errors_page import error_examples
@@ -69,3 +72,16 @@ def test_entry_says_how_to_check_what_happened(code: str) -> None:
     example = error_examples()[code]
     assert example.check.endswith(".")
     assert example.cause.strip() == example.cause != ""
+
+
+@pytest.mark.parametrize("code", sorted(error_examples()))
+def test_command_of_a_check_is_one_of_ours_with_these_options(code: str) -> None:
+    """As it stands in the reference, where capital letters stand for what a user fills in."""
+    root: Any = get_command(app)
+    for line in re.findall(r"`airflow-kstreams ([^`]+)`", error_examples()[code].check):
+        name, *arguments = line.split()
+        with root.make_context("airflow-kstreams", ["--help"], resilient_parsing=True) as context:
+            command = root.get_command(context, name)
+            arguments = [__file__ if each == "APP.py" else each for each in arguments]
+            with command.make_context(name, arguments, parent=context) as made:
+                assert made.params, line
