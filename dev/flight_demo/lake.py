@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.support.tables.duckdb_reader import metadata_location
+
 #: Tables as the example names them: Iceberg's with its namespace, and Delta's below the folder.
 ICEBERG, DELTA = "flights.carrier_delays", "carrier_delays"
 _RUN_ID = "kstreams.run-id"
@@ -68,12 +70,7 @@ class Lake:
 
     def iceberg_metadata(self) -> Path:
         """Return the newest metadata file of the Iceberg table."""
-        with closing(sqlite3.connect(self._catalog)) as catalog:
-            query = (
-                "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
-            )
-            (location,) = catalog.execute(query, ICEBERG.split(".")).fetchone()
-        return Path(location.removeprefix("file://"))
+        return Path(metadata_location(self._catalog, ICEBERG).removeprefix("file://"))
 
     def iceberg_runs(self) -> list[str]:
         """Return the run of each snapshot in the Iceberg table's history, the first one first; empty where a

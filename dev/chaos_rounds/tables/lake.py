@@ -7,21 +7,16 @@ log (JSON). Objects of a store are copied into a folder first.
 
 from __future__ import annotations
 
-import importlib
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-import duckdb
-
 from dev.chaos_rounds.tables.names import NAMESPACE, TABLES, TableName
 from dev.chaos_rounds.topics import APPLICATION_ID
+from tests.support.tables.duckdb_reader import connected, metadata_location, moved_iceberg_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +78,8 @@ class Lake:
         return self._iceberg(name) if name.format == "iceberg" else self._delta(name)
 
     def _iceberg(self, name: TableName) -> FoundTable:
-        metadata_file = self._local(self._metadata_location(name))
+        located = metadata_location(self._said["catalog"], f"{NAMESPACE}.{name.name}")
+        metadata_file = self._local(located)
         metadata = json.loads(metadata_file.read_text())
         snapshots, before = [], set[str]()
         sizes: dict[str, int] = {}
@@ -95,12 +91,10 @@ class Lake:
             summary = {key: text for key, text in each["summary"].items() if key.startswith("kstreams.")}
             snapshots.append(Snapshot(number=number, summary=summary, added=added))
         mark = metadata["properties"].get(f"kstreams.{APPLICATION_ID}.{name.sink}", "0")
-        moved = f"allow_moved_paths = true, version = '{metadata_file.name.removesuffix('.metadata.json')}'"
-        moved += ", version_name_format = '%s%s.metadata.json'"
-        folder, missing = metadata_file.parent.parent, self._missing(sizes)
+        missing = self._missing(sizes)
         return FoundTable(
             name=name,
-            rows=[] if missing else self._rows(f"iceberg_scan('{folder}', {moved})"),
+            rows=[] if missing else self._rows(moved_iceberg_table(metadata_file)),
             snapshots=snapshots,
             mark=int(mark),
             missing=missing,
@@ -135,12 +129,6 @@ class Lake:
             runs_of_files={} if name.upsert else self._runs_of(sizes.keys() - missing),
         )
 
-    def _metadata_location(self, name: TableName) -> str:
-        asked = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
-        with closing(sqlite3.connect(self._said["catalog"])) as catalog:
-            ((location,),) = catalog.execute(asked, (NAMESPACE, name.name)).fetchall()
-        return str(location)
-
     def _files_of(self, manifest_list: str) -> Iterator[tuple[str, int]]:
         """Give the live files of a snapshot, with their sizes."""
         manifests = self._all("SELECT manifest_path FROM read_avro(?)", self._local(manifest_list))
@@ -172,24 +160,13 @@ class Lake:
         return runs
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
-        found = self._duckdb.execute(f"SELECT * FROM {table}")  # noqa: S608 - a folder of the rounds
+        found = connected().execute(f"SELECT * FROM {table}")  # noqa: S608 - a folder of the rounds
         names = [column[0] for column in found.description or ()]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def _all(self, query: str, source: Path | list[str]) -> list[tuple[Any, ...]]:
         parameter = str(source) if isinstance(source, Path) else source
-        return self._duckdb.execute(query, [parameter]).fetchall()
-
-    @cached_property
-    def _duckdb(self) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect()
-        for setting in ("autoinstall_known_extensions", "autoload_known_extensions"):
-            connection.execute(f"SET {setting} = false")
-        for name in ("avro", "iceberg", "delta"):
-            module = importlib.import_module(f"duckdb_extension_{name}")
-            (file,) = Path(str(module.__file__)).parent.rglob("*.duckdb_extension")
-            connection.execute(f"LOAD '{file}'")
-        return connection
+        return connected().execute(query, [parameter]).fetchall()
 
     def _local(self, location: str) -> Path:
         """Return where an object is on this machine."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sqlite3
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,14 @@ def iceberg_rows(metadata: str, query: str) -> list[tuple[Any, ...]]:
 
 def moved_iceberg_rows(metadata: str, query: str) -> list[tuple[Any, ...]]:
     """Return the same of a copy of a table, whose metadata names the locations of the original."""
-    file = Path(metadata)
-    version, folder = file.name.removesuffix(".metadata.json"), file.parent.parent
+    return _rows(query, moved_iceberg_table(Path(metadata)))
+
+
+def moved_iceberg_table(metadata: Path) -> str:
+    """Return what a query writes for a copy of a table."""
+    version, folder = metadata.name.removesuffix(".metadata.json"), metadata.parent.parent
     options = f"allow_moved_paths = true, version = '{version}', version_name_format = '%s%s.metadata.json'"
-    return _rows(query, f"iceberg_scan('{folder}', {options})")
+    return f"iceberg_scan('{folder}', {options})"
 
 
 def delta_rows(folder: str, query: str) -> list[tuple[Any, ...]]:
@@ -36,8 +42,20 @@ def delta_rows(folder: str, query: str) -> list[tuple[Any, ...]]:
     return _rows(query, f"delta_scan('file://{folder}')")
 
 
+def metadata_location(catalog: str | Path, table: str) -> str:
+    """Return the location of the newest metadata file of an Iceberg table.
+
+    :param catalog: SQLite file of the catalogue.
+    :param table: its name, ``namespace.table``.
+    """
+    asked = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
+    with closing(sqlite3.connect(catalog)) as connection:
+        ((location,),) = connection.execute(asked, table.rsplit(".", 1)).fetchall()
+    return str(location)
+
+
 def _rows(query: str, table: str) -> list[tuple[Any, ...]]:
-    cursor = _connected().cursor()
+    cursor = connected().cursor()
     try:
         return cursor.execute(query.format(table=table)).fetchall()
     finally:
@@ -45,7 +63,8 @@ def _rows(query: str, table: str) -> list[tuple[Any, ...]]:
 
 
 @cache
-def _connected() -> duckdb.DuckDBPyConnection:
+def connected() -> duckdb.DuckDBPyConnection:
+    """Return the process's connection to DuckDB, which knows Avro, Iceberg and Delta."""
     connection = duckdb.connect()
     # What it has read once it would show again after a file was deleted.
     for setting in (
