@@ -118,7 +118,7 @@ def test_error_is_printable_whatever_it_tells_of(error: RunError, code: str) -> 
 
 def test_lines_of_a_traceback_stay_lines() -> None:
     error = RunError("failed", trace="File one\n  x = '\x1b'\r\nFile two", run_id="r")
-    assert str(error) == "File one\n  x = '\\x1b'\\r\nFile two\nfailed"
+    assert str(error) == "File one\n  x = '\\x1b'\\r\nFile two\nfailed [KS-RUN-001]"
 
 
 def test_broken_lines_are_short_and_say_the_same() -> None:

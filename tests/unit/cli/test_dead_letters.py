@@ -101,7 +101,9 @@ def test_one_line_says_what_to_do_when_there_is_no_such_topic(kafka: InMemoryKaf
         result = invoke(*command, "--dead-letter-topic", "misspelt")
 
         assert result.exit_code == 1
-        assert "'misspelt' does not exist -- what to do: check the application id" in result.stderr
+        assert (
+            "'misspelt' does not exist [KS-APP-001] -- what to do: check the application id" in result.stderr
+        )
         assert result.stderr.count("\n") == 1
 
 
@@ -167,7 +169,8 @@ def test_conditions_that_no_letter_fits_are_an_error(airlines: InMemoryKafka, dr
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(
-        "error: app-dead-letter has no letters with value.airline=ZZ that wait for a replay; 6 others do --"
+        "error: app-dead-letter has no letters with value.airline=ZZ that wait for a replay; 6 others do "
+        "[KS-APP-001] --"
     )
     assert "app-dead-letter-replays" not in airlines.topics()
     assert "airflow-kstreams dead-letters list" in result.stderr
@@ -183,7 +186,11 @@ def test_conditions_that_no_letter_fits_are_an_error(airlines: InMemoryKafka, dr
         (("--where", "airline"), 2, "'airline' is not FIELD=VALUE"),
         (("--where", "=UA"), 2, "'=UA' is not FIELD=VALUE"),
         (("--where", "topic=a", "--where", "topic=b"), 2, "topic is given twice"),
-        (("--where", "airline=UA"), 1, "letters have no field 'airline' -- what to do: use topic,"),
+        (
+            ("--where", "airline=UA"),
+            1,
+            "letters have no field 'airline' [KS-APP-001] -- what to do: use topic,",
+        ),
         (("--where", "partition=x"), 1, "no letter has partition=x"),
     ],
 )

@@ -129,7 +129,10 @@ def test_key_that_is_not_there_is_said_to_be_none(state: Path) -> None:
 def test_stores_are_named_when_there_is_no_such_one(state: Path) -> None:
     result = shown(state, "total")
     assert result.exit_code == 1
-    assert "no store 'total' -- what to do: name one of its stores: minutes, totals" in result.stderr
+    assert (
+        "no store 'total' [KS-APP-001] -- what to do: name one of its stores: minutes, totals"
+        in result.stderr
+    )
 
 
 def test_run_under_way_is_named(state: Path, application: Application, kafka: InMemoryKafka) -> None:

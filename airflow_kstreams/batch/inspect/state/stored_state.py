@@ -86,7 +86,7 @@ class StoredState:
     >>> StoredState(InMemoryKafka(), builder.build(), "shop", "newst")
     Traceback (most recent call last):
         ...
-    airflow_kstreams.streams.errors.ConfigError: the topology has no store 'newst'
+    airflow_kstreams.streams.errors.ConfigError: the topology has no store 'newst' [KS-APP-001]
     What to do: name one of its stores: newest
     """
 

@@ -32,7 +32,8 @@ def test_error_is_one_line_on_stderr_when_it_is_of_this_package(tmp_path: Path) 
     done = process("describe", application(tmp_path, "return 1"))
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(
-        r"error: .* returned int, not a Topology -- what to do: end the function .*\n", done.stderr
+        r"error: .* returned int, not a Topology \[KS-APP-003\] -- what to do: end the function .*\n",
+        done.stderr,
     )
 
 
