@@ -60,6 +60,7 @@ pytest_plugins = [
     "tests.support.rewritten",
     "tests.support.error_examples",
     "tests.support.remedies",
+    "tests.support.docs.snippets",
 ]
 
 

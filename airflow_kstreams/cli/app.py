@@ -50,13 +50,13 @@ COMMANDS: dict[str, Command] = {
     "status": Command(
         group="Look",
         summary="List applications, or show one: unfinished run, offsets, runs.",
-        page="seeing.md",
+        page="explanation/seeing.md",
         examples=(f"status {_OF_APPLICATION}", "status --all"),
     ),
     "runs": Command(
         group="Look",
         summary="Show an application's runs, and what is odd about them.",
-        page="seeing.md",
+        page="explanation/seeing.md",
         examples=(
             f"runs {_OF_APPLICATION} --since 2026-01-01",
             f"runs {_OF_APPLICATION} --compare scheduled__2026-01-01 scheduled__2026-01-02",
@@ -66,64 +66,64 @@ COMMANDS: dict[str, Command] = {
     "lag": Command(
         group="Look",
         summary="Show the offsets that wait for the next run.",
-        page="seeing.md",
+        page="explanation/seeing.md",
         examples=(f"lag {_OF_APPLICATION}",),
     ),
     "plan": Command(
         group="Look",
         summary="Show the run that would begin now, and what would refuse it.",
-        page="seeing.md",
+        page="explanation/seeing.md",
         examples=(f"plan {_OF_APPLICATION}",),
     ),
     "state": Command(
         group="Look",
         summary="Show the entries of a store, or of one key.",
-        page="state.md",
+        page="explanation/state.md",
         examples=(f"state spark_apps/flight_delays.py delays AA {_OF_APPLICATION}",),
     ),
     "describe": Command(
         group="Look",
         summary="Show the topology of an application file.",
-        page="seeing.md",
+        page="explanation/seeing.md",
         examples=("describe spark_apps/flight_delays.py --output flight_delays.svg",),
     ),
     "explore": Command(
         group="Look",
         summary="Run a sample of real input and show the records at the nodes.",
-        page="seeing.md",
+        page="explanation/seeing.md",
         examples=("explore spark_apps/flight_delays.py --last 100 --sample flights.sample",),
     ),
     "init": Command(
         group="Run",
         summary="Write a first project: application, test, DAG, connections.",
-        page="installing.md",
+        page="reference/installing.md",
         examples=("init shop --example orders",),
         folder="first_steps.",
     ),
     "broker": Command(
         group="Run",
         summary="Start or stop one Kafka broker on this machine, to try things out.",
-        page="installing.md",
+        page="reference/installing.md",
         examples=("broker start --port 9092", "broker stop --delete"),
         folder="first_steps.",
     ),
     "publish": Command(
         group="Run",
         summary="Publish the records of a file to a topic.",
-        page="installing.md",
+        page="reference/installing.md",
         examples=("publish orders records.jsonl --key order --time at",),
         folder="first_steps.",
     ),
     "run": Command(
         group="Run",
         summary="Run an application by hand, without Airflow.",
-        page="installing.md",
+        page="reference/installing.md",
         examples=("run spark_apps/flight_delays.py --application-id flight-delays",),
     ),
     "dead-letters": Command(
         group="Repair",
         summary="List dead letters, show one, or bring some of them back.",
-        page="time-and-errors.md",
+        page="explanation/time-and-errors.md",
         examples=(
             f"dead-letters list {_OF_APPLICATION}",
             f"dead-letters show flights-0@17 {_OF_APPLICATION}",
@@ -133,19 +133,19 @@ COMMANDS: dict[str, Command] = {
     "reset": Command(
         group="Repair",
         summary="Reset an application, so that it processes its input again.",
-        page="reset.md",
+        page="explanation/reset.md",
         examples=(f"reset {_OF_APPLICATION} --input-topics flights --dry-run",),
     ),
     "doctor": Command(
         group="Operate",
         summary="Find what may go wrong, before it does.",
-        page="seeing.md",
+        page="explanation/seeing.md",
         examples=(f"doctor spark_apps/flight_delays.py {_OF_APPLICATION}",),
     ),
     "topics": Command(
         group="Operate",
         summary="Create topics, change their settings, or delete them.",
-        page="kafka-tools.md",
+        page="reference/kafka-tools.md",
         examples=(
             "topics create flights weather --partitions 4",
             "topics set flights --config retention.ms=-1",
@@ -155,13 +155,13 @@ COMMANDS: dict[str, Command] = {
     "acls": Command(
         group="Operate",
         summary="List the ACLs that the Kafka user of an application needs.",
-        page="security.md",
+        page="explanation/security.md",
         examples=(f"acls spark_apps/flight_delays.py {_OF_APPLICATION} --principal User:flights",),
     ),
     "tables": Command(
         group="Operate",
         summary="Look after the Iceberg and Delta tables of an application.",
-        page="seeing.md",
+        page="explanation/seeing.md",
         examples=(
             f"tables spark_apps/flight_delays.py list {_OF_APPLICATION} --tables-config tables.json",
             f"tables spark_apps/flight_delays.py check {_OF_APPLICATION} --tables-config tables.json",
@@ -170,7 +170,7 @@ COMMANDS: dict[str, Command] = {
     "expand": Command(
         group="Operate",
         summary="Grow a topic, or the tasks that keep its state.",
-        page="growing.md",
+        page="explanation/growing.md",
         examples=(
             f"expand partitions flights --to 8 {_OF_APPLICATION} --dry-run",
             f"expand processors --to 8 {_OF_APPLICATION} --dry-run",
@@ -180,14 +180,14 @@ COMMANDS: dict[str, Command] = {
     "pack": Command(
         group="Operate",
         summary="Write an archive of this package for Spark's executors.",
-        page="installing.md",
+        page="reference/installing.md",
         examples=("pack --output kstreams.tar.gz --extras rocksdb",),
         folder="spark_setup.",
     ),
     "prepare-spark": Command(
         group="Operate",
         summary="Keep Spark's classes, so that drivers start sooner.",
-        page="installing.md",
+        page="reference/installing.md",
         examples=("prepare-spark",),
         folder="spark_setup.",
     ),

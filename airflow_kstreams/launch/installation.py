@@ -1,7 +1,7 @@
 """Says with which releases this package is proven, and refuses what cannot work, by name.
 
-``dev/matrix`` runs a whole installation for each line of the table in ``docs/installing.md``. The bounds
-here, those of ``pyproject.toml`` and the table are the same. What lies outside may work: only
+``dev/matrix`` runs a whole installation for each line of the table in ``docs/reference/installing.md``. The
+bounds here, those of ``pyproject.toml`` and the table are the same. What lies outside may work: only
 Airflow before 3.1 and pyspark before 3.5 are refused, and ``doctor`` names the rest.
 """
 
@@ -80,9 +80,9 @@ def require_airflow(*modules: str, what: str, found: Callable[[str], str | None]
     if airflow is not None and is_older(airflow, _OLDEST_AIRFLOW):
         raise ConfigError(
             f"{what} needs Airflow {_OLDEST_AIRFLOW} or newer, and Airflow {airflow} is installed here",
-            fix="pip install 'airflow-kstreams[airflow]' beside a newer Airflow (docs/installing.md has the "
-            "releases that are proven together), or run applications without Airflow: "
-            "python APPLICATION.py",
+            fix="pip install 'airflow-kstreams[airflow]' beside a newer Airflow "
+            "(docs/reference/installing.md has the releases that are proven together), or run applications "
+            "without Airflow: python APPLICATION.py",
         )
     require("airflow", "airflow.sdk", *modules, what=what)
 
@@ -98,7 +98,7 @@ def refuse_unfit_pyspark(found: Callable[[str], str | None] = version_of) -> Non
         raise ConfigError(
             f"runs need pyspark {_OLDEST_PYSPARK} or newer, and pyspark {spark} is installed here",
             fix="pip install 'airflow-kstreams[spark]', or 'airflow-kstreams[spark35]' where executors have "
-            "Spark 3.5 (docs/installing.md has the releases that are proven together)",
+            "Spark 3.5 (docs/reference/installing.md has the releases that are proven together)",
         )
     if (mixed := mixed_pyspark(found)) is not None:
         raise mixed

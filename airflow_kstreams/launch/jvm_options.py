@@ -1,6 +1,6 @@
 """Makes the JVM of a driver start soon: an hourly run pays for its start every hour.
 
-Two things, both as options of Java (``prepare-spark`` and ``docs/installing.md`` for users):
+Two things, both as options of Java (``prepare-spark`` and ``docs/reference/installing.md`` for users):
 
 - No better compiler than the first (``-XX:TieredStopAtLevel=1``). A driver's JVM plans a job or two and
   waits; records never pass through it, so what the second compiler makes is ready when the run is over.

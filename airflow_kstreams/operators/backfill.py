@@ -20,7 +20,7 @@ __all__ = ["BackfillOperator"]
 
 class BackfillOperator(RunTopologyOperator):
     """Processes one past interval once more, beside the live application: begins, processes and finishes a
-    run of an application of its own (``docs/backfill.md``).
+    run of an application of its own (``docs/explanation/backfill.md``).
 
     It serves DAGs that name the interval themselves, such as one that is triggered with a time in its conf.
     For the intervals of a schedule, ``airflow backfill create`` needs no task of its own.

@@ -33,7 +33,7 @@ __all__ = ["ExpandPartitionsOperator", "ExpandProcessorsOperator"]
 
 class ExpandPartitionsOperator(ApplicationOperator):
     """Gives a topic more partitions, as ``airflow-kstreams expand partitions`` does, if the application's
-    state allows it (``docs/growing.md``).
+    state allows it (``docs/explanation/growing.md``).
 
     The task refuses growth that the next run would refuse before it changes anything, because a topic never
     loses partitions again. Runs may go on meanwhile. A repeated task leaves a topic that has this number of
@@ -92,7 +92,7 @@ class ExpandPartitionsOperator(ApplicationOperator):
 class ExpandProcessorsOperator(Killable, ApplicationOperator):
     """Gives a subtopology with state more processors, as ``airflow-kstreams expand processors`` does: copies
     the state of the keys that will move, while runs go on, until the next run can take over
-    (``docs/growing.md``).
+    (``docs/explanation/growing.md``).
 
     The task ends when it has copied the state that it found; the begin of a run then takes over, and copies
     the entries that runs have added since. With ``wait`` the task goes on copying until a run has taken over.

@@ -76,7 +76,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
     :param settings: application settings by their dotted names, e.g. ``{"processing.guarantee":
         "exactly_once"}``. (templated)
     :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
-        writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
+        writes; refused in a backfill unless given, see ``docs/explanation/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology
@@ -196,7 +196,7 @@ class FinishRunOperator(ReportsLineage, RunOperator):
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
     :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
-        writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
+        writes; refused in a backfill unless given, see ``docs/explanation/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology

@@ -22,7 +22,7 @@ __all__ = ["ReplayDeadLettersOperator"]
 
 class ReplayDeadLettersOperator(ApplicationOperator):
     """Brings the records of an application's dead-letter topic back to the topics they came from, so that the
-    next run processes them (``docs/time-and-errors.md``).
+    next run processes them (``docs/explanation/time-and-errors.md``).
 
     Each letter comes back once, with key, value, time and headers as they were, whatever crashes: the same
     transactions record which letters came back. It replays the letters that no replay has brought back

@@ -25,7 +25,7 @@ __all__ = ["ResetApplicationOperator"]
 
 class ResetApplicationOperator(ApplicationOperator):
     """Sets an application's offsets and deletes its internal topics, as ``airflow-kstreams reset`` does, so
-    that it processes its input again (``docs/reset.md``).
+    that it processes its input again (``docs/explanation/reset.md``).
 
     It refuses while the application is at work, or has an unfinished run, unless its options say otherwise.
     A retry goes on with a reset that was interrupted, and finds one that is done: offsets are never shifted

@@ -98,7 +98,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
     :param spark_conn_id: connection to Spark. (templated)
     :param settings: application settings by their dotted names. (templated)
     :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
-        writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
+        writes; refused in a backfill unless given, see ``docs/explanation/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param tables_conn_id: connection that says where the Iceberg and Delta tables are that the topology

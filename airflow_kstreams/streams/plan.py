@@ -134,7 +134,7 @@ _LENGTH_BYTES = 4
 
 class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """The form of the keys of a changelog's entries, from which an entry's processor follows
-    (``docs/growing.md``).
+    (``docs/explanation/growing.md``).
 
     Rule: an entry can follow its key to another processor only if the partition can be computed from the
     entry's own key: where records have their own key in the store, and its serde writes the bytes that it

@@ -7,7 +7,7 @@ slice.
 
 Stores are kept until a run ends; then they are restored from their changelogs, as in every run.
 
-``docs/testing.md`` lists the differences to a run.
+``docs/explanation/testing.md`` lists the differences to a run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TopologyTestDriver:
 
     Records are processed one by one as they are piped, several as one slice (:meth:`pipe_records`), or as a
     run would process them: all that is piped in a block of :meth:`run`. Such a block gives the results of a
-    run, with few exceptions (``docs/testing.md``).
+    run, with few exceptions (``docs/explanation/testing.md``).
 
     Internal topics may be named as in the topology or with the application id before.
 
@@ -231,9 +231,9 @@ class TopologyTestDriver:
         """Process the records piped in a block as a run does: as one slice, of any number of topics.
 
         At the end of the block, each task takes its records in the order of their timestamps, over all its
-        partitions (``docs/time-and-errors.md``); its processors close before the tasks behind it begin. The
-        next run, which the next record begins, restores the stores. A run that single records had begun ends
-        before. Without records nothing happens, and if the block raises, its records are dropped.
+        partitions (``docs/explanation/time-and-errors.md``); its processors close before the tasks behind it
+        begin. The next run, which the next record begins, restores the stores. A run that single records had
+        begun ends before. Without records nothing happens, and if the block raises, its records are dropped.
 
         :raises ConfigError: the driver is closed, or already in such a block.
         :raises RecordError: a record, a processor's ``init`` or ``close``, or a result of it could not be

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _DOCS = Path(__file__).parents[2] / "docs"
-FILE = _DOCS / "expansion.json"
+FILE = _DOCS / "internals" / "expansion.json"
 PAGE = _DOCS / "internals" / "expansion.md"
 PICTURE = _DOCS / "images" / "expansion.svg"
 TOPIC = "bench-expansion-in"
@@ -330,7 +330,7 @@ def tables(measured: Expanded) -> Iterator[Table]:
 
 def with_figures(page: str, measured: Expanded) -> str:
     """Return the page with what was measured between its marks."""
-    lines = [f"Measured on {measured.machine}. The figures are in [expansion.json](../expansion.json)."]
+    lines = [f"Measured on {measured.machine}. The figures are in [expansion.json](expansion.json)."]
     for columns, rows in rows_of(measured):
         lines += ["", *marked.table_lines(columns, rows)]
     return marked.with_figures(page, "dev/bench expansion", lines)

@@ -17,7 +17,7 @@ TOLERANCE = 0.25
 def verdict(stored: Sequence[Result], measured: Sequence[Result]) -> tuple[list[str], bool]:
     """Compare ratios with the stored ones.
 
-    :param stored: what ``docs/benchmarks.json`` holds.
+    :param stored: what ``docs/internals/benchmarks.json`` holds.
     :param measured: this run's results.
     :return: a line for each, and whether all are good.
     """

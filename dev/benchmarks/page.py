@@ -1,4 +1,4 @@
-"""Writes ``docs/benchmarks.md`` and ``docs/internals/benchmarks.md`` from the stored results."""
+"""Writes ``docs/reference/benchmarks.md`` and ``docs/internals/benchmarks.md`` from the stored results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dev.benchmarks.workloads import WORKLOADS, Workload
 from dev.servers import embedded
 
 _DOCS = Path(__file__).parents[2] / "docs"
-PAGE = _DOCS / "benchmarks.md"
+PAGE = _DOCS / "reference" / "benchmarks.md"
 DETAILS = _DOCS / "internals" / "benchmarks.md"
 _FOLDER = Path(__file__).parent
 _QUIX = _FOLDER / "quix-requirements.txt"
@@ -52,7 +52,7 @@ def _charts(results: Sequence[Result]) -> Iterator[str]:
     measured = {WORKLOADS[result.workload].kind for result in results if "guard" not in result.workload}
     for name, (title, kinds) in charts.CHARTS.items():
         if measured & set(kinds):
-            yield f"![{title}](images/{name})\n"
+            yield f"![{title}](../images/{name})\n"
 
 
 def tables(results: Sequence[Result]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-FILE = Path(__file__).parents[2] / "docs" / "benchmarks.json"
+FILE = Path(__file__).parents[2] / "docs" / "internals" / "benchmarks.json"
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of ``docs/benchmarks.json``.
+    """A line of ``docs/internals/benchmarks.json``.
 
     :param records_per_second: input records by the median wall time.
     :param wall_seconds: median of the rounds.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _DOCS = Path(__file__).parents[2] / "docs"
 #: Characters of a printed line, so that no figure is cut where there is no terminal.
 WIDTH = 150
-FILE = _DOCS / "scale.json"
+FILE = _DOCS / "internals" / "scale.json"
 PICTURE = _DOCS / "images" / "scale.svg"
 IN_MEMORY, BROKER = "in memory", "broker"
 _SIZES = ("cluster", "tasks", "subtopologies", "past runs")

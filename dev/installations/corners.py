@@ -1,4 +1,4 @@
-"""The corners of the table of supported releases (``docs/installing.md``): what each installs."""
+"""The corners of the table of supported releases (``docs/reference/installing.md``): what each installs."""
 
 from __future__ import annotations
 

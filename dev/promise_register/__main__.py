@@ -1,4 +1,4 @@
-"""``dev/promises``: plants the faults of promises, or draws the page of guarantees, or checks both."""
+"""``dev/promises``: plants the faults of promises, or draws the pages made of them, or checks all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from dev.promise_register.checks import complaints
 from dev.promise_register.faults import Copy, Outcome, Verdict
-from dev.promise_register.page import PAGE, draw
+from dev.promise_register.page import draw
 from dev.promise_register.pages import listed
 from dev.promise_register.register import Fault, all_faults, load
 
@@ -25,12 +25,15 @@ def main() -> int:
     parser.add_argument(
         "ids", nargs="*", metavar="ID", help="a promise, or one fault as the table names it; all unless given"
     )
-    parser.add_argument("--write", action="store_true", help="draw docs/guarantees.md")
+    parser.add_argument(
+        "--write", action="store_true", help="draw docs/reference/guarantees.md and docs/internals/proofs.md"
+    )
     parser.add_argument("--check", action="store_true", help="compare register, tests and pages")
     options = parser.parse_args()
     promises = load()
     if options.write:
-        PAGE.write_text(draw(promises, listed()), encoding="utf-8")
+        for page, text in draw(promises, listed()).items():
+            page.write_text(text, encoding="utf-8")
     if options.write or options.check:
         found = complaints(promises)
         print("\n".join(found) or f"{len(promises)} promises are listed, registered, proven and drawn")

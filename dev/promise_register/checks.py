@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dev.promise_register.page import PAGE, draw
+from dev.promise_register.page import draw
 from dev.promise_register.pages import PAGES, listed, misquoted, unlisted
 from dev.promise_register.planting import module_of, planted
 from dev.promise_register.proofs import dying, proofs, stray_marks
@@ -22,7 +22,7 @@ def complaints(promises: Mapping[str, Promise]) -> list[str]:
         *_about_tests(promises),
         *(line for name, fault in all_faults(promises).items() for line in _about_fault(name, fault)),
         *_about_protections(promises),
-        *_about_page(promises),
+        *_about_pages(promises),
     ]
 
 
@@ -40,7 +40,7 @@ def _about_lists(promises: Mapping[str, Promise]) -> Iterator[str]:
             start = " ".join(block.text.split())[:60]
             yield (
                 f"{_named(page)}:{block.line}: {', '.join(sorted(set(block.words)))} in {start!r}: "
-                "list the promise at the page's end (docs/contributing.md#a-promise)"
+                "list the promise at the page's end (docs/internals/contributing.md#a-promise)"
             )
 
 
@@ -77,9 +77,10 @@ def _about_protections(promises: Mapping[str, Promise]) -> Iterator[str]:
             yield f"protection {protection!r} of the simulation is no promise's fault"
 
 
-def _about_page(promises: Mapping[str, Promise]) -> Iterator[str]:
-    if PAGE.read_text(encoding="utf-8") != draw(promises, listed()):
-        yield f"{_named(PAGE)} is not what the register says: run dev/promises --write"
+def _about_pages(promises: Mapping[str, Promise]) -> Iterator[str]:
+    for page, text in draw(promises, listed()).items():
+        if page.read_text(encoding="utf-8") != text:
+            yield f"{_named(page)} is not what the register says: run dev/promises --write"
 
 
 def _named(page: Path) -> str:

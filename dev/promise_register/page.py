@@ -1,7 +1,10 @@
-"""Draws ``docs/guarantees.md`` from the register; the template holds what is not promised."""
+"""Draws ``docs/reference/guarantees.md`` and ``docs/internals/proofs.md`` from the register; the template of
+the first holds what is not promised.
+"""
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,27 +14,30 @@ import jinja2
 from dev.promise_register.proofs import proofs
 from dev.promise_register.register import ROOT, Promise, Section
 
-__all__ = ["PAGE", "draw"]
+__all__ = ["PAGE", "PROOFS", "draw"]
 
-PAGE = ROOT / "docs" / "guarantees.md"
-_TEMPLATE = Path(__file__).parent / "guarantees.md.j2"
+PAGE = ROOT / "docs" / "reference" / "guarantees.md"
+PROOFS = ROOT / "docs" / "internals" / "proofs.md"
 _WIDTH = 127
 
 
-def draw(promises: Mapping[str, Promise], pages: Mapping[str, Sequence[Path]]) -> str:
-    """Return the page's text.
+def draw(promises: Mapping[str, Promise], pages: Mapping[str, Sequence[Path]]) -> Mapping[Path, str]:
+    """Return the text of each page.
 
     :param promises: the register.
     :param pages: where each promise is made, as :func:`~dev.promise_register.pages.listed` gives it.
     """
+    return {page: _drawn(page, promises, pages) for page in (PAGE, PROOFS)}
 
+
+def _drawn(drawn: Path, promises: Mapping[str, Promise], pages: Mapping[str, Sequence[Path]]) -> str:
     def linked(promise: Promise) -> str:
         return ", ".join(
-            f"[{page.stem}]({'../' if page.parent == ROOT else ''}{page.name})"
-            for page in pages.get(promise.id, ())
+            f"[{page.stem}]({os.path.relpath(page, drawn.parent)})" for page in pages.get(promise.id, ())
         )
 
     environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=False,  # noqa: S701  (Markdown, from our own files)
         trim_blocks=True,
         lstrip_blocks=True,
@@ -39,7 +45,7 @@ def draw(promises: Mapping[str, Promise], pages: Mapping[str, Sequence[Path]]) -
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(proof=_proof, item=_item, pages=linked)
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    template = environment.get_template(f"{drawn.name}.j2")
     titles = dict.fromkeys(promise.section for promise in promises.values() if promise.section)
     return template.render(
         sections=[

@@ -23,12 +23,15 @@ from dev.promise_register.register import ROOT
 
 __all__ = ["PAGES", "Block", "blocks", "listed", "misquoted", "unlisted"]
 
-#: The pages that speak to users; ``guarantees.md`` and ``benchmarks.md`` are written by commands, and
-#: ``architecture.md`` and ``contributing.md`` speak to those who change the code.
-_NOT_FOR_USERS = {"guarantees.md", "benchmarks.md", "architecture.md", "contributing.md"}
+#: The pages that speak to users: README, the shelves for them, and the pages of the reference that are
+#: written by hand. Generated pages say what docstrings and this register say, and ``internals/`` speaks to
+#: those who change the code.
+_SHELVES = ("tutorials", "how-to", "explanation")
+_OF_REFERENCE = ("glossary.md", "installing.md", "kafka-tools.md")
 PAGES: tuple[Path, ...] = (
     ROOT / "README.md",
-    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in _NOT_FOR_USERS),
+    *(ROOT / "docs" / "reference" / name for name in _OF_REFERENCE),
+    *(page for shelf in _SHELVES for page in sorted((ROOT / "docs" / shelf).glob("*.md"))),
 )
 _PROMISING = re.compile(
     r"\b(never|always|exactly|refuse[sd]?|guarantee[sd]?|nothing|no record|cannot|whatever|lost|loses?|"

@@ -38,10 +38,12 @@ from dev.reference_pages.settings_page import (
 #: Where the pages are.
 FOLDER = ROOT / "docs" / "reference"
 
+#: How each page that is written here begins.
+_WRITTEN = "<!-- Written by dev/reference "
 #: Templates leave more than one where a part is missing.
 _BLANK_LINES = re.compile(r"\n{3,}")
 _TEMPLATES = Path(__file__).parent / "templates"
-_INDEX, _SETTINGS, _ERRORS, _JAVA = "README.md", "settings.md", "errors.md", "from-java.md"
+_INDEX, _SETTINGS, _ERRORS, _JAVA = "index.md", "settings.md", "errors.md", "from-java.md"
 _LICENSES, _COMMANDS = "licenses.md", "commands.md"
 
 
@@ -158,7 +160,6 @@ def write(pages: Mapping[str, str], folder: Path = FOLDER) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """Return the pages and schemas of a folder, by their names below it."""
-    return [
-        str(path.relative_to(folder)) for kind in ("*.md", f"{SCHEMAS}/*.json") for path in folder.glob(kind)
-    ]
+    """Return the written pages and schemas of a folder, by their names below it: others stand beside them."""
+    pages = (path for path in folder.glob("*.md") if path.read_text(encoding="utf-8").startswith(_WRITTEN))
+    return [str(path.relative_to(folder)) for path in (*pages, *folder.glob(f"{SCHEMAS}/*.json"))]

@@ -1,4 +1,4 @@
-"""What it changes where runs are cut, and what it does not: the claims of ``docs/time-and-errors.md``.
+"""What it changes where runs are cut, and what not: the claims of ``docs/explanation/time-and-errors.md``.
 
 The uncut side is one run over everything. The cut side is a run per slice.
 """

@@ -2,7 +2,7 @@
 order, with timestamps and headers.
 
 The runs are those of ``batch``: begin, each task by its runner, finish, on the in-memory Kafka. Topologies,
-records and slices are drawn. What is left out here stands in ``docs/testing.md``, and
+records and slices are drawn. What is left out here stands in ``docs/explanation/testing.md``, and
 ``unit/testing/test_where_driver_and_run_differ.py`` has a case of each.
 """
 

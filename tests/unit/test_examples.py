@@ -50,7 +50,7 @@ def test_examples_run_as_they_stand_when_they_stand_in_a_page(name: str) -> None
 
 
 def test_first_block_runs_when_it_stands_in_the_page_of_types(tmp_path: Path) -> None:
-    block = next(code_blocks((_ROOT / "docs" / "types.md").read_text(encoding="utf-8")))
+    block = next(code_blocks((_ROOT / "docs" / "explanation" / "types.md").read_text(encoding="utf-8")))
     (tmp_path / "orders.py").write_text(block.code, encoding="utf-8")
     names = runpy.run_path(str(tmp_path / "orders.py"))
     names["totals"].to_stream().send_to("totals")

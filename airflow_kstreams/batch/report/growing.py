@@ -68,7 +68,7 @@ def growth_notes(plan: GrowthPlan) -> Iterator[str]:
         yield "Every producer must place keys by Kafka's default partitioner, as the keys show that it does."
     yield (
         "Before a producer uses the new partitions, all that it wrote before must be acknowledged: restart "
-        "it, or see docs/growing.md."
+        "it, or see docs/explanation/growing.md."
     )
     if plan.waits:
         yield (

@@ -244,7 +244,7 @@ def _replaced_outputs(session: CoordinatorSession, plan: RunPlan) -> tuple[str, 
     return tuple(
         f"output topic {topic} was deleted{', and made anew,' if topic in found else ''} since the run "
         "began: results that it had written there by then are gone; they are written again if the run's "
-        "input is processed again (docs/reset.md)"
+        "input is processed again (docs/explanation/reset.md)"
         for topic, id_ in sorted(plan.output_ids.items())
         if topic not in found or found[topic].topic_id != id_
     )

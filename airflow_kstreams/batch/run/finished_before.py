@@ -116,8 +116,8 @@ def _again(summary: RunSummary) -> str:
     between = {topic for topic in summary.source_topics - summary.input_topics if not own.is_internal(topic)}
     flags = start_over_flags(summary.input_topics, between)
     return (
-        "process its data interval beside it, by a backfill (docs/backfill.md); or process everything again, "
-        f"with all state empty: {reset_command(summary.application_id, flags)}"
+        "process its data interval beside it, by a backfill (docs/explanation/backfill.md); or process "
+        f"everything again, with all state empty: {reset_command(summary.application_id, flags)}"
     )
 
 

@@ -113,7 +113,7 @@ class WaitingPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a task, by the names of docs/metrics.md; null where they are unknown.
+    """The figures of a task, by the names of docs/explanation/metrics.md; null where they are unknown.
 
     :param task: the task.
     :param figures: its figures.

@@ -32,8 +32,8 @@ def look_at_releases() -> Iterator[Finding]:
             check,
             "release-not-proven",
             f"{part.name} {part.version} is installed, and this package is proven with {part.proven}",
-            f"install a release of {part.name} between those of a line in docs/installing.md, together with "
-            "the others of that line",
+            f"install a release of {part.name} between those of a line in docs/reference/installing.md, "
+            "together with the others of that line",
         )
     if (mixed := mixed_pyspark()) is not None:
         yield error(check, "pyspark-mixed", mixed.cause, mixed.fix)

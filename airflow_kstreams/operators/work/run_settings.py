@@ -196,7 +196,7 @@ def settings_of_run(
         raise ConfigError(
             f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, and nothing says "
             "which topics it may write",
-            fix="give backfill_outputs={'topic': 'other topic'}, see docs/backfill.md",
+            fix="give backfill_outputs={'topic': 'other topic'}, see docs/explanation/backfill.md",
         )
     own = {
         **live.to_dict(),
@@ -252,7 +252,7 @@ def refuse_state_side_by_side(
             f"({', '.join(stores)}): its intervals must be processed in order, and this DAG's backfills run "
             "side by side",
             fix="backfill it through a DAG of its own, made by backfill_dag(...), or by a BackfillOperator "
-            "with backfill_in_order=True, see docs/backfill.md",
+            "with backfill_in_order=True, see docs/explanation/backfill.md",
         )
 
 

@@ -9,8 +9,8 @@
 
 Under Airflow, the operator passes ``--run-spec``; by hand, the options below take its place. With
 ``autostop.at`` set (to ``eol``, by hand) it runs a batch, else continuously until SIGTERM or SIGINT
-(``docs/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help,
-130 interrupted by SIGINT in a batch, which the next run resumes.
+(``docs/explanation/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry
+cannot help, 130 interrupted by SIGINT in a batch, which the next run resumes.
 A failure prints its cause and remedy, and before them, where no terminal shows it, the same as JSON after
 ``KSTREAMS-ERROR`` for the operator.
 """

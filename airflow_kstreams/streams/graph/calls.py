@@ -139,7 +139,7 @@ class RetryPolicy:
 
     With order ``key`` and ``unordered`` the record is parked in the retry topic
     ``<application id>-<name>-retry`` meanwhile, with the later records of its key behind it; with order
-    ``partition`` it waits in its place, for ``retry.run.budget.ms`` at most (``docs/async.md``).
+    ``partition`` it waits in its place, for ``retry.run.budget.ms`` at most (``docs/explanation/async.md``).
 
     :param attempts: most calls of a record, the first one included.
     :param backoff_ms: milliseconds from the first call's failure to the second call.

@@ -583,7 +583,7 @@ class KStream(Generic[K, V]):
 
         Nodes below see the records in input order, in whatever order the answers come. Results, state and
         offsets are those of :meth:`map_values` with the same answers, exactly once; the calls themselves are
-        repeated after a crash (``docs/async.md``).
+        repeated after a crash (``docs/explanation/async.md``).
 
         A mapper that declares a parameter ``context`` beside the value is given a
         :class:`~airflow_kstreams.streams.CallContext`; one that declares ``resource`` gets the entered

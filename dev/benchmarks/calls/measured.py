@@ -11,7 +11,7 @@ import msgspec
 from dev.benchmarks.calls.cases import CASES, Case
 from dev.benchmarks.calls.memory import Curve
 
-FILE = Path(__file__).parents[3] / "docs" / "calls.json"
+FILE = Path(__file__).parents[3] / "docs" / "internals" / "calls.json"
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):

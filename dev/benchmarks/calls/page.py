@@ -29,7 +29,7 @@ def write(results: Results, page: Path = PAGE) -> None:
 def _lines(results: Results) -> Iterator[str]:
     yield (
         f"Measured on {results.measured} at `{results.revision}`, runs of about {results.seconds:g} s each, "
-        f"on {results.machine}. The figures are in [calls.json](../calls.json)."
+        f"on {results.machine}. The figures are in [calls.json](calls.json)."
     )
     yield ""
     yield "| bar | limit | figure | |"

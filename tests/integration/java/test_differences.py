@@ -1,5 +1,5 @@
 """Where this engine differs from Java's Kafka Streams, and how: one small case for each line of the tables in
-``docs/kafka-streams.md``, which says why.
+``docs/explanation/kafka-streams.md``, which says why.
 
 If a newer Kafka Streams fails one of these, its behaviour changed: look whether ours should, and mend the
 page.
@@ -404,7 +404,7 @@ def test_dead_letters_differ_from_kafka_streams_as_documented_when_their_record_
 
 def test_page_has_a_line_for_every_case_and_a_case_for_every_line() -> None:
     same = (_DOCS / "internals" / "kafka-streams.md").read_text()
-    _, _, different = (_DOCS / "kafka-streams.md").read_text().partition("\n## What differs")
+    _, _, different = (_DOCS / "explanation" / "kafka-streams.md").read_text().partition("\n## What differs")
     rows = [line.split("|") for line in same.splitlines() if line.startswith("| ")]
     listed = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row[2])]
     elsewhere = {"punctuated", "tables_of_one_table", "count_group", "suppress_group", "session_group"}

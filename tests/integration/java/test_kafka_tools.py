@@ -1,4 +1,4 @@
-"""What Kafka's own command line tools say of an application and its topics (``docs/kafka-tools.md``)."""
+"""What Kafka's own tools say of an application and its topics (``docs/reference/kafka-tools.md``)."""
 
 from __future__ import annotations
 

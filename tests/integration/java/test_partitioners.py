@@ -1,4 +1,4 @@
-"""The Java partitioner of docs/growing.md, its very text, beside ours: the same places for every key."""
+"""The Java partitioner of docs/explanation/growing.md, its very text, beside ours: a key has one place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration.java.peer import JavaRecord, KafkaClients, KafkaStreamsPe
 
 pytestmark = pytest.mark.promise("partitioners-agree")
 
-_PAGE = Path(__file__).resolve().parents[3] / "docs" / "growing.md"
+_PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "growing.md"
 _SECONDS = 60
 _NAME = "LinearHashPartitioner"
 _SETTING = "linear.hash.initial.partitions.flights"

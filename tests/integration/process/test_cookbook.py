@@ -1,5 +1,5 @@
-"""The recipes of docs/cookbook.md over real flights, in slices with restarts between, beside results that are
-computed here.
+"""The recipes of docs/explanation/cookbook.md over real flights, in slices with restarts between, beside
+results that are computed here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from airflow_kstreams.testing import OutputRecord, TopologyTestDriver
 from dev.flight_demo.data import Stretch, records
 from tests.support.topology.examples import code_blocks
 
-PAGE = (Path(__file__).parents[3] / "docs" / "cookbook.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "explanation" / "cookbook.md").read_text(encoding="utf-8")
 PREPARED, *RECIPES = code_blocks(PAGE)
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SLICES = 3

@@ -1,4 +1,4 @@
-"""The recipes of docs/lakehouse.md, each over a few records."""
+"""The recipes of docs/explanation/lakehouse.md, each over a few records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.examples import code_blocks
 
-PAGE = (Path(__file__).parents[3] / "docs" / "lakehouse.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "explanation" / "lakehouse.md").read_text(encoding="utf-8")
 Rows = Callable[[str, str, str, Iterable[tuple[str, Any]]], list[dict[str, Any]]]
 
 

@@ -1,4 +1,5 @@
-"""The recipes of docs/contributing.md are complete: a copy of the package with all of them passes its checks.
+"""The recipes of docs/internals/contributing.md are complete: a copy of the package with them all passes its
+checks.
 
 Each tool runs once, over all recipes. A block's first line names its file, and where in an existing file the
 block goes; see the page.
@@ -20,7 +21,7 @@ import pytest
 from tests.support.topology.examples import code_blocks
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internals" / "contributing.md").read_text(encoding="utf-8")
 COPIED = ("airflow_kstreams", "dags", "dev", "spark_apps", "tests")
 _FIRST_LINE = re.compile(r"# (?P<path>[\w/]+\.py)(, (?P<how>below|above|instead of): (?P<line>.+))?")
 

@@ -4,8 +4,8 @@ What is compared: each record of each output topic, with the input record it cam
 bytes, timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. What is not, and why:
 
 - what closers lead to (``functions.py``): the last rounds end in the middle;
-- headers where time or a commit brought the result: ``headers`` in ``docs/kafka-streams.md``, and cached
-  emission;
+- headers where time or a commit brought the result: ``headers`` in ``docs/explanation/kafka-streams.md``,
+  and cached emission;
 - which of the closers bring the windows of what joins give (``suppress-by-any-record``);
 - order, and the record they came after, of results behind a left or outer join and of suppressed sessions:
   see ``drawing.py``; order across keys behind a topic of several partitions, since there each is a task here;

@@ -1,4 +1,4 @@
-"""docs/installing.md says what is: the extras, the connections, the settings of the archive."""
+"""docs/reference/installing.md says what is: the extras, the connections, the settings of the archive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.spark.driver.package_archive import spark_conf
 from tests.support.airflow.python_environment import ROOT
 
-_PAGE = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+_PAGE = (ROOT / "docs" / "reference" / "installing.md").read_text(encoding="utf-8")
 _CONNECTIONS = dict(
     shlex.split(line)[1].split("=", 1) for line in _PAGE.splitlines() if line.startswith("export ")
 )

@@ -13,7 +13,7 @@ from dev.installations import environment
 from dev.installations.corners import CORNERS, Corner, table
 from dev.installations.environment import ROOT, NotRunError, StepError, interpreter
 
-_PAGE = Path(ROOT, "docs", "installing.md").read_text(encoding="utf-8")
+_PAGE = Path(ROOT, "docs", "reference", "installing.md").read_text(encoding="utf-8")
 
 
 def test_page_holds_the_table_that_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dev.promise_register.checks import complaints
-from dev.promise_register.page import PAGE, draw
+from dev.promise_register.page import PAGE, PROOFS, draw
 from dev.promise_register.pages import PAGES, blocks, listed, misquoted, unlisted
 from dev.promise_register.planting import module_of, planted
 from dev.promise_register.proofs import dying, proofs, stray_marks
@@ -27,9 +27,9 @@ def test_register_pages_tests_and_faults_agree() -> None:
 
 def test_pages_are_those_that_users_read() -> None:
     names = {page.relative_to(ROOT).as_posix() for page in PAGES}
-    assert {"README.md", "docs/data-loss.md", "docs/windows.md"} <= names
+    assert {"README.md", "docs/explanation/data-loss.md", "docs/explanation/windows.md"} <= names
     # It is drawn from the register, so a list there would say that the register promises what it promises.
-    assert "docs/guarantees.md" not in names
+    assert "docs/reference/guarantees.md" not in names
 
 
 def test_few_sentences_are_said_to_promise_nothing() -> None:
@@ -108,7 +108,7 @@ def _about(promises: dict[str, Promise]) -> list[str]:
 
 
 def test_entry_is_complete_when_it_is_copied_from_the_recipe(tmp_path: Path) -> None:
-    recipe = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    recipe = (ROOT / "docs" / "internals" / "contributing.md").read_text(encoding="utf-8")
     (entry,) = re.findall(r"^```toml\n(.*?)^```$", recipe, re.MULTILINE | re.DOTALL)
     (tmp_path / "promises.toml").write_text(entry, encoding="utf-8")
     promises = load(tmp_path / "promises.toml")
@@ -179,18 +179,23 @@ def test_faults_have_numbers_when_a_promise_has_several() -> None:
     assert list(all_faults(_promise(id="p"))) == ["p"]
 
 
-def test_page_shows_sentence_proof_and_meaning_when_drawn() -> None:
+def test_pages_show_sentence_proof_and_meaning_when_drawn() -> None:
     promises = _promise(id="partitioners-agree", section="Runs", means="*P*: means\nit.", settings="`a=b`")
     promises |= {"q": Promise(id="q", sentence="Q is so", fault=(_fault(),))}
-    page = draw(promises, {"q": [ROOT / "README.md", ROOT / "docs" / "state.md"]})
+    pages = draw(promises, {"q": [ROOT / "README.md", ROOT / "docs" / "explanation" / "state.md"]})
     proof = ", ".join(f"`{each.node}`" for each in proofs()["partitioners-agree"])
-    assert "## Runs\n\n| promise | settings | proof |\n| --- | --- | --- |\n" in page
-    assert f"| **P** | `a=b` | {proof} |\n\n- *P*: means it.\n" in page
-    assert "| Q is so | [README](../README.md), [state](state.md) |  |\n" in page
+    made = "[README](../../README.md), [state](../explanation/state.md)"
+    assert (
+        "## Runs\n\n| promise | settings |\n| --- | --- |\n| **P** | `a=b` |\n\n- *P*: means it.\n"
+        in pages[PAGE]
+    )
+    assert f"| Q is so | {made} |\n" in pages[PAGE]
+    assert f"## Runs\n\n| promise | proof |\n| --- | --- |\n| **P** | {proof} |\n" in pages[PROOFS]
+    assert f"| Q is so | {made} |  |\n" in pages[PROOFS]
 
 
 def test_cell_holds_a_phrase() -> None:
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
+    for line in (PAGE.read_text(encoding="utf-8") + PROOFS.read_text(encoding="utf-8")).splitlines():
         for cell in line.strip("|").split("|") if line.startswith("|") else ():
             words = re.sub(r"`[^`]*`", "", cell).split()
             assert len(words) <= 15, cell

@@ -73,7 +73,7 @@ def test_airflow_before_3_1_is_refused_by_its_version(older: str, monkeypatch: p
     name = "apache_airflow_core" if older.startswith("3") else "apache_airflow"
     with pytest.raises(ConfigError, match=rf"operators needs Airflow 3\.1 .* Airflow {older}") as raised:
         require_airflow(what="airflow_kstreams.operators", found=having(**{name: older}))
-    assert "docs/installing.md" in raised.value.fix
+    assert "docs/reference/installing.md" in raised.value.fix
     monkeypatch.setattr(installation, "require", lambda *_, what: None)  # the modules, wherever this runs
     require_airflow(what="airflow_kstreams.operators", found=having(apache_airflow_core="3.1.0"))
 

@@ -1,4 +1,4 @@
-"""Where the test driver and a run differ, case by case: the list of ``docs/testing.md``.
+"""Where the test driver and a run differ, case by case: the list of ``docs/explanation/testing.md``.
 
 Everything else agrees: ``property/test_driver_against_runs.py``.
 """
@@ -314,7 +314,7 @@ def test_latest_time_counts_from_the_machines_clock_when_the_drivers_is_behind()
 
 
 def test_list_names_each_case_when_it_is_read_by_users() -> None:
-    page = (Path(__file__).parents[3] / "docs/testing.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/explanation/testing.md").read_text()
     rows = [line for line in page.split("## Where driver and run differ")[1].splitlines() if "| `" in line]
     named = {row.rsplit("| `", 1)[1].removesuffix("` |") for row in rows}
     cases = {name for name in globals() if name.startswith("test_") and "list_names" not in name}

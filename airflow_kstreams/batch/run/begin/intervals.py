@@ -118,7 +118,7 @@ def repeated_effects(plan: TopologyPlan) -> tuple[str, ...]:
         f"a backfill has its own {', '.join(sorted(between & {*sub.sources}))}, so calls of "
         f"{', '.join(sub.calling)} have other idempotency keys than the live runs' and effects that go by "
         "them are made again; for calls whose effects must not be, make a key of the record's content "
-        "(docs/backfill.md)"
+        "(docs/explanation/backfill.md)"
         for sub in plan.subtopologies
         if sub.calling and between & {*sub.sources}
     )

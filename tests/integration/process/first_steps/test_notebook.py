@@ -19,7 +19,7 @@ from airflow_kstreams.streams.topology.loader import load_topology
 from tests.support.fresh_python import ROOT
 from tests.support.kafka.in_process import Application
 
-NOTEBOOK = ROOT / "docs" / "tutorial.ipynb"
+NOTEBOOK = ROOT / "docs" / "tutorials" / "tutorial.ipynb"
 EXECUTE = "from nbclient.cli import main; main()"
 ANY_TIME = "message.timestamp.before.max.ms=9223372036854775807"
 SECONDS = 120

@@ -18,6 +18,7 @@ _INSTALL_SECONDS, _TUTORIAL_SECONDS = 900, 2_100
 
 
 @pytest.mark.prove
+@pytest.mark.snippets("docs/tutorials/first-hour.md")
 @pytest.mark.timeout(_INSTALL_SECONDS + _TUTORIAL_SECONDS)
 def test_each_step_of_the_tutorial_prints_what_the_page_says_when_pip_installs_the_wheel(
     tmp_path: Path,
@@ -35,7 +36,7 @@ def test_each_step_of_the_tutorial_prints_what_the_page_says_when_pip_installs_t
     _run([sys.executable, "-m", "venv", str(tmp_path / "v")], tmp_path, environment, seconds=120)
     install = [python, "-m", "pip", "install", "--quiet", f"{wheel}[all]"]
     _run(install, tmp_path, environment, seconds=_INSTALL_SECONDS)
-    tutorial = [python, str(ROOT / "docs" / "run_tutorial.py")]
+    tutorial = [python, str(ROOT / "docs" / "tutorials" / "run_tutorial.py")]
     _run(tutorial, tmp_path, environment, seconds=_TUTORIAL_SECONDS)
 
 

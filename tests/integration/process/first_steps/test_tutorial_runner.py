@@ -1,4 +1,4 @@
-"""``docs/run_tutorial.py`` tells what differs from what may differ, on pages of a few lines."""
+"""``docs/tutorials/run_tutorial.py`` tells what differs from what may differ, on pages of a few lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.support.fresh_python import ROOT
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The script as a module, with its page and pictures in a folder of the test."""
-    spec = importlib.util.spec_from_file_location("run_tutorial", ROOT / "docs" / "run_tutorial.py")
+    spec = importlib.util.spec_from_file_location(
+        "run_tutorial", ROOT / "docs" / "tutorials" / "run_tutorial.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "run_tutorial", module)

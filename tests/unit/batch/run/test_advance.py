@@ -1020,7 +1020,7 @@ def test_restore_between_any_two_runs_changes_nothing(kept: str, tmp_path: Path)
 
 
 def test_timers_come_at_the_same_moments_in_one_run_a_day_and_one_an_hour() -> None:
-    """Between which records, a cut may decide (docs/time-and-errors.md)."""
+    """Between which records, a cut may decide (docs/explanation/time-and-errors.md)."""
     whole = [at for _, at in results(ticking(), [8], 8)]
     assert sorted(at for _, at in results(ticking(), range(1, 9), 8)) == sorted(whole)
     assert sorted({*whole}) == [number / 2 for number in range(1, 17)]

@@ -1,5 +1,5 @@
-"""The examples of ``docs/async.md`` as they stand there: a run that dies and is repeated takes no second
-effect, at an HTTP service or in a PostgreSQL table.
+"""The examples of ``docs/explanation/async.md`` as they stand there: a run that dies and is repeated takes no
+second effect, at an HTTP service or in a PostgreSQL table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.topology.examples import code_blocks
 
 pytestmark = pytest.mark.promise("calls-keep-their-key")
 
-_PAGE = Path(__file__).parents[5] / "docs" / "async.md"
+_PAGE = Path(__file__).parents[5] / "docs" / "explanation" / "async.md"
 RECORDS = 60
 #: Records between two commits.
 EVERY = 10

@@ -1,4 +1,4 @@
-"""The codes of findings are those that docs/data-loss.md lists."""
+"""The codes of findings are those that docs/explanation/data-loss.md lists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def printed() -> Iterator[str]:
 
 
 def test_codes_are_listed() -> None:
-    page = (ROOT / "docs" / "data-loss.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "data-loss.md").read_text(encoding="utf-8")
     table = page.partition("## Before it happens")[2].partition("\n## ")[0].partition("| --- |")[2]
     listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", table)) - {"pyspark-client"}
     assert {*printed()} == listed

@@ -1,6 +1,6 @@
-"""Runs the commands of ``docs/tutorial.md`` in an empty folder and home, and compares what they print.
+"""Runs the commands of ``first-hour.md`` in an empty folder and home, and compares what they print.
 
-usage: python docs/run_tutorial.py [--write] [--minutes N]
+usage: python docs/tutorials/run_tutorial.py [--write] [--minutes N]
 
 A command is a line of a block ``console`` that begins with ``$ ``; lines that begin with ``> `` go on with
 it, and what follows is what it prints. All commands share one shell. Times, speeds, ports, paths, versions
@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).with_name("tutorial.md")
+PAGE = Path(__file__).with_name("first-hour.md")
 _PROJECT = "shop"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PICTURE = re.compile(r"\(images/tutorial_([\w.]+)\)")
