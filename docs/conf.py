@@ -13,11 +13,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pygments.lexers.special import TextLexer
+from docutils import nodes
 from sphinx import addnodes
 
+from dev.docs_site.pictures import FOLDER, file_name
+
 if TYPE_CHECKING:
-    from docutils import nodes
     from sphinx.application import Sphinx
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +34,8 @@ extensions = ["myst_parser"]
 exclude_patterns = ["_templates"]
 # Links to headings have GitHub's names for them.
 myst_heading_anchors = 6
+# What is indented is a command, or what one prints.
+highlight_language = "text"
 # Quotes and dashes stay as they are written, as on GitHub; and a build is a fifth quicker.
 smartquotes = False
 
@@ -60,6 +63,13 @@ def _lead_home(_: Sphinx, doctree: nodes.document) -> None:
             link["reftarget"] = "index"
 
 
+def _show_pictures(_: Sphinx, doctree: nodes.document) -> None:
+    for source in doctree.findall(nodes.literal_block):
+        if source.get("language") == "mermaid":
+            picture = f"/images/{FOLDER.name}/{file_name(source.astext())}"
+            source.replace_self(nodes.image(uri=picture, alt=source.astext(), classes=["drawn"]))
+
+
 def _give_navigation(
     app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object
 ) -> None:
@@ -82,7 +92,9 @@ def _branches(app: Sphinx, parent: str, page: str, level: int = 1) -> str:
 
 
 def setup(app: Sphinx) -> None:
-    """Add what is said above, and show the source of a Mermaid picture as it stands."""
+    """Add what is said above."""
+    # Before Sphinx collects a page's pictures.
+    app.connect("doctree-read", _show_pictures, priority=400)
     app.connect("doctree-read", _lead_home)
     app.connect("html-page-context", _give_navigation, priority=400)
-    app.add_lexer("mermaid", TextLexer)
+    app.add_css_file("drawn.css")

@@ -31,7 +31,16 @@ _LEADING_ON = """<!doctype html>
 <meta http-equiv="refresh" content="1; url={address}">
 <script>location.replace({address_of_script} + location.hash)</script>
 <p><a href="{address}">{title}</a></p>
-{more}</html>
+</html>
+"""
+_RELEASES = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>airflow-kstreams</title>
+<h1>Releases of airflow-kstreams</h1>
+<ul>
+{items}</ul>
+</html>
 """
 
 
@@ -75,18 +84,19 @@ def moved() -> dict[str, str]:
 
 
 def lead_to_releases(site: Path) -> list[str]:
-    """Write the page above the releases, which lists them and opens the newest; return them, newest first."""
+    """Write a page that opens the newest release and one that lists all; return them, newest first."""
     names = [folder.name for folder in site.iterdir() if (folder / "index.html").is_file()]
     releases = sorted(names, key=_age, reverse=True)
-    listed = "".join(f'<li><a href="{name}/index.html">{html.escape(name)}</a></li>\n' for name in releases)
-    _lead_on(site / "index.html", f"{releases[0]}/index.html", "airflow-kstreams", f"<ul>\n{listed}</ul>\n")
+    items = "".join(f'<li><a href="{name}/index.html">{html.escape(name)}</a></li>\n' for name in releases)
+    (site / "versions.html").write_text(_RELEASES.format(items=items), encoding="utf-8")
+    _lead_on(site / "index.html", f"{releases[0]}/index.html", "airflow-kstreams")
     return releases
 
 
-def _lead_on(page: Path, address: str, title: str, more: str = "") -> None:
+def _lead_on(page: Path, address: str, title: str) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
     text = _LEADING_ON.format(
-        title=title, address=html.escape(address), address_of_script=json.dumps(address), more=more
+        title=title, address=html.escape(address), address_of_script=json.dumps(address)
     )
     page.write_text(text, encoding="utf-8")
 

@@ -16,7 +16,7 @@ _FOLDER = ROOT / ".matrix"
 #: Days of flights that the demo publishes, in three increments.
 _DAYS = "9"
 #: Tests of this checkout's own tools, which need all of them.
-_OF_TOOLS = ("unit/dev", "unit/test_conformance.py")
+_OF_TOOLS = ("unit/dev", "unit/docs/test_site.py", "unit/test_conformance.py")
 
 
 def main(arguments: list[str]) -> int:

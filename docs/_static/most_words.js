@@ -2,7 +2,7 @@
    first those with the rare words, and with words in their headings. Words of the index and of the question are stems. */
 "use strict";
 
-Search.performTermsSearch = (searchTerms, excludedTerms) => {
+Search.performTermsSearch = (searchTerms) => {
   const IN_TEXT = 1;
   const IN_HEADING = 3;
   const IN_TITLE = 5;
@@ -39,7 +39,6 @@ Search.performTermsSearch = (searchTerms, excludedTerms) => {
     const rarity = Math.log(1 + docnames.length / Math.max(found.size, 1));
     found.forEach((weight, file) => sums.set(file, (sums.get(file) ?? 0) + weight * rarity * worth(file)));
   });
-  excludedTerms.forEach((word) => pagesWith(word).forEach((_, file) => sums.delete(file)));
 
   const least = WORTH_SHOWING * Math.max(0, ...sums.values());
   return [...sums]
