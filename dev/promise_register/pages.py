@@ -40,7 +40,7 @@ _PROMISING = re.compile(
 )
 _LIST = re.compile(r"^<!-- promises\n(.*?)^-->\s*\Z", re.MULTILINE | re.DOTALL)
 _EXEMPT = "no promise"
-_CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_CODE_BLOCK = re.compile(r"^ *+```.*?^ *+```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
 _ITEM = re.compile(r"^(?=(?:[-*]|\d+\.) )", re.MULTILINE)
 #: What is quoted is no sentence, a link's address neither.

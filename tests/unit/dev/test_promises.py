@@ -58,6 +58,7 @@ def test_exemption_is_needed_where_it_stands() -> None:
         ("| a | b |\n| - | - |\n| x | nothing |\n", "a: x | nothing", []),
         ("| a | b |\n| - | - |\n| x | nothing |\n", "", [1]),
         ("Read on:\n\n```\nnothing is lost\n```\n\n    it never ends\n\nIt cannot.\n", "a: Read on", [9]),
+        ("1. Read on:\n\n   ```\n   nothing is lost\n   ```\n\n2. It cannot.\n", "", [7]),
         ("See `never`, and [the page](never.md).\n", "", []),
         ("One\nparagraph of several lines, and\nwhatever it says.\n", "", [1]),
     ],
