@@ -79,6 +79,9 @@ _NO_SHARED_STREAMS = {
 _OF_AIRFLOW = (
     "unit/airflow",
     "unit/batch/evidence/test_run_facts.py",
+    "unit/docs/test_how_to_alerts.py",
+    "unit/docs/test_how_to_clouds.py",
+    "unit/docs/test_how_to_dags.py",
     "unit/kafka/test_secrets.py",
     "unit/test_packaging.py",
     "unit/test_readme.py",
