@@ -47,6 +47,7 @@ def given(command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.timeout(900)  # six commands, two of them start Spark
 @pytest.mark.prove  # dev/test follows the page on a Kafka in memory, without Spark (unit/docs)
 def test_letter_comes_back_on_a_cluster_when_the_page_on_bad_records_is_followed(
     kafka: str,
