@@ -33,6 +33,7 @@ from airflow_kstreams.batch.inspect.runs.audit import AuditRow, BetweenTopic, Ru
 from airflow_kstreams.batch.inspect.runs.run_in_full import (
     ComparedFigure,
     ComparedRuns,
+    ReadAndWritten,
     ReadOffsets,
     RunInFull,
     SeenTask,
@@ -77,6 +78,7 @@ __all__ = [
     "PlannedPartition",
     "PlannedTable",
     "PlannedTopic",
+    "ReadAndWritten",
     "ReadOffsets",
     "RunAudit",
     "RunFilter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from airflow_kstreams.batch.inspect.ahead.lag import SeenLag
 from airflow_kstreams.batch.inspect.ahead.next_run import NextRun, WindowsToClose
@@ -14,6 +14,7 @@ from airflow_kstreams.batch.inspect.runs.seen_runs import SeenRun, SeenRuns
 from airflow_kstreams.batch.inspect.runs.suspicions import Suspicion
 from airflow_kstreams.batch.inspect.tables.listed_files import waiting_lines
 from airflow_kstreams.batch.ledger.history import Failure, RunHistory
+from airflow_kstreams.batch.protocol.step_times import StepTimes
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.figures.number_texts import counted
 from airflow_kstreams.streams.figures.time_texts import ago_text, duration_text, time_text
@@ -102,10 +103,30 @@ def tables_of_run(found: RunInFull) -> Iterator[Table]:
     """Yield the tables of one run: what it is, its snapshots, its books, its attempts, its steps, and its
     slowest tasks.
     """
-    run = found.run
-    yield Table(
-        title=f"Run {run.run_id} of {found.application_id}", columns=("what", "is"), rows=[*_facts(found)]
+    yield facts_of_run(found)
+    yield from snapshots_of_run(found.run)
+    if found.audit is not None:
+        yield books_of_run(found.audit)
+    if found.history is not None:
+        yield attempts_of_run(found.history)
+        steps = [step for each in found.history.attempts[-1:] for step in each.steps]
+        if steps:
+            yield table_of_steps("Steps of the last attempt", steps)
+    if found.tasks:
+        yield slowest_tasks(found)
+
+
+def facts_of_run(found: RunInFull) -> Table:
+    """Return the table of what a run is."""
+    return Table(
+        title=f"Run {found.run.run_id} of {found.application_id}",
+        columns=("what", "is"),
+        rows=[*_facts(found)],
     )
+
+
+def snapshots_of_run(run: SeenRun) -> Iterator[Table]:
+    """Yield the table of the snapshots that a run has made, if it has made some."""
     if run.tables:
         yield Table(
             title="Snapshots of tables",
@@ -120,26 +141,25 @@ def tables_of_run(found: RunInFull) -> Iterator[Table]:
             ],
             numbers=4,
         )
-    if found.audit is not None:
-        yield _books(found.audit)
-    if found.history is not None:
-        yield from _attempts(found.history)
-    if found.tasks:
-        yield Table(
-            title="Slowest tasks",
-            columns=("task", "took", "in", "out", "restored", "commits", "attempts"),
-            rows=[
-                (
-                    task.task,
-                    duration_text(task.seconds * 1000),
-                    *map(number_text, (task.records_in, task.records_out, task.restored)),
-                    *map(number_text, (task.commits, task.attempts)),
-                )
-                for task in found.tasks
-            ],
-            numbers=6,
-            more=found.task_count - len(found.tasks),
-        )
+
+
+def slowest_tasks(found: RunInFull) -> Table:
+    """Return the table of a run's slowest tasks."""
+    return Table(
+        title="Slowest tasks",
+        columns=("task", "took", "in", "out", "restored", "commits", "attempts"),
+        rows=[
+            (
+                task.task,
+                duration_text(task.seconds * 1000),
+                *map(number_text, (task.records_in, task.records_out, task.restored)),
+                *map(number_text, (task.commits, task.attempts)),
+            )
+            for task in found.tasks
+        ],
+        numbers=6,
+        more=found.task_count - len(found.tasks),
+    )
 
 
 def notes_of_run(found: RunInFull) -> Iterator[str]:
@@ -181,7 +201,7 @@ def _facts(found: RunInFull) -> Iterator[tuple[str, str]]:
     yield "topology", found.topology[:12]
 
 
-def _books(audit: RunAudit) -> Table:
+def books_of_run(audit: RunAudit) -> Table:
     """Return the table of a run's books, under their sum."""
     made = f" + made by operators {audit.made:,}" if audit.made > 0 else ""
     taken = f" + taken in by operators {-audit.made:,}" if audit.made < 0 else ""
@@ -198,8 +218,9 @@ def _books(audit: RunAudit) -> Table:
     )
 
 
-def _attempts(history: RunHistory) -> Iterator[Table]:
-    yield Table(
+def attempts_of_run(history: RunHistory) -> Table:
+    """Return the table of a run's attempts."""
+    return Table(
         title="Attempts",
         columns=("part", "begun (UTC)", "took", "ended", "try", "by", "failure"),
         rows=[
@@ -216,22 +237,27 @@ def _attempts(history: RunHistory) -> Iterator[Table]:
         ],
         more=history.omitted,
     )
-    steps = [step for each in history.attempts[-1:] for step in each.steps]
-    if steps:
-        yield Table(
-            title="Steps of the last attempt",
-            columns=("step", "of", "begun (UTC)", "took"),
-            rows=[
-                (
-                    step.name,
-                    step.task or ("run" if step.subtopology < 0 else f"subtopology {step.subtopology}"),
-                    time_text(step.begun_ms),
-                    duration_text(step.milliseconds),
-                )
-                for step in steps
-            ],
-            numbers=1,
-        )
+
+
+def table_of_steps(title: str, steps: Iterable[StepTimes]) -> Table:
+    """Return the table of the steps of an attempt.
+
+    :param title: above the table.
+    """
+    return Table(
+        title=title,
+        columns=("step", "of", "begun (UTC)", "took"),
+        rows=[
+            (
+                step.name,
+                step.task or ("run" if step.subtopology < 0 else f"subtopology {step.subtopology}"),
+                time_text(step.begun_ms),
+                duration_text(step.milliseconds),
+            )
+            for step in steps
+        ],
+        numbers=1,
+    )
 
 
 def tables_of_comparison(found: ComparedRuns) -> Iterator[Table]:

@@ -42,6 +42,8 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
     :param end: last stable offset; null if the partition is gone.
     :param lag: number of offsets between the two; null if the partition is gone.
     :param stop: offset at which the run under way stops; null without one, or if it is not frozen yet.
+    :param start: offset at which the run under way began; null without one, and for topics between
+        subtopologies.
     """
 
     topic: str
@@ -50,6 +52,7 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
     end: int | None
     lag: int | None
     stop: int | None = None
+    start: int | None = None
 
 
 class TopicLag(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,17 +183,19 @@ def _odd(
 
 def _partitions(status: RunStatus) -> Iterator[PartitionLag]:
     running = status.slice is not None and status.state is RunState.RUNNING
-    stops: dict[TopicPartition, int] = {}
+    own: dict[TopicPartition, tuple[int, int]] = {}
     if running and status.slice is not None:
-        stops = {part.topic_partition: part.stop_offset for part in status.slice.inputs}
+        own = {part.topic_partition: (part.start_offset, part.stop_offset) for part in status.slice.inputs}
     for tp, position in sorted(status.positions.items()):
+        start, stop = own.get(tp, (None, None))
         yield PartitionLag(
             topic=tp.topic,
             partition=tp.partition,
             position=position,
             end=status.ends.get(tp),
             lag=status.lag.get(tp),
-            stop=stops.get(tp),
+            stop=stop,
+            start=start,
         )
 
 

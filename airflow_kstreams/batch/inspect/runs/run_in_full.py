@@ -52,6 +52,19 @@ class ReadOffsets(msgspec.Struct, frozen=True, kw_only=True):
     stop: int
 
 
+class ReadAndWritten(msgspec.Struct, frozen=True, kw_only=True):
+    """The topics that one subtopology of a run reads and writes.
+
+    :param id: id of the subtopology.
+    :param reads: names of the topics that it reads.
+    :param writes: names of the topics that it writes, changelogs excluded.
+    """
+
+    id: int
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
 class SeenTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task of a run.
 
@@ -83,6 +96,7 @@ class RunInFull(ShownInNotebooks, frozen=True, kw_only=True):
     :param topology: hash of the topology that ran.
     :param autostop_at: setting by which its stop offsets were frozen.
     :param read: the offsets that it read of each input topic.
+    :param subtopologies: the topics of each subtopology; empty where they are not known.
     :param audit: its books; null where counts are not known.
     :param waiting: of a run under way, the rows that its tasks have listed for tables; null where it is not
         known.
@@ -97,6 +111,7 @@ class RunInFull(ShownInNotebooks, frozen=True, kw_only=True):
     topology: str = ""
     autostop_at: str = ""
     read: tuple[ReadOffsets, ...] = ()
+    subtopologies: tuple[ReadAndWritten, ...] = ()
     audit: RunAudit | None = None
     waiting: tuple[WaitingRows, ...] | None = ()
     task_count: int = 0
@@ -214,6 +229,9 @@ def _in_full(
         topology=run.topology_hash,
         autostop_at=run.autostop_at,
         read=tuple(map(_topic, run.reads)),
+        subtopologies=tuple(
+            ReadAndWritten(id=sub.id, reads=sub.sources, writes=sub.sinks) for sub in run.topics
+        ),
         audit=audit_of(run),
         task_count=run.task_count,
         tasks=tuple(

@@ -43,6 +43,18 @@ def test_books_of_a_run_add_up_by_node_and_rule() -> None:
     assert audit.between == (BetweenTopic(topic="between", written=5, read=5, missing=0),)
 
 
+def test_topics_of_each_subtopology_are_those_that_it_reads_and_writes() -> None:
+    kafka, ours = scene()
+    ours.run("one")
+
+    found = read_run(kafka, ours.checked, "one", clock=kafka.clock)
+
+    assert [(sub.id, sub.reads, sub.writes) for sub in found.subtopologies] == [
+        (0, ("in",), ("between",)),
+        (1, ("between",), ("out",)),
+    ]
+
+
 def test_books_say_what_was_lost_between_subtopologies() -> None:
     _, ours = scene()
     done = ours.run("one")
