@@ -45,7 +45,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class DrawnFrame:
     """The frame of a subtopology; x and y of its upper left corner."""
 
     subtopology: int
@@ -69,7 +69,7 @@ class Layout:
 
     width: float
     height: float
-    frames: tuple[Frame, ...]
+    frames: tuple[DrawnFrame, ...]
     boxes: tuple[Box, ...]
     lines: tuple[Stroke, ...]
 
@@ -265,10 +265,10 @@ class _Composition:
         grid = self._frames[shape.subtopology]
         return _FRAME + _TITLE + grid.middles[name] - (grid.width + 2 * _FRAME + _TITLE) / 2
 
-    def _frame(self, sub: int) -> Frame:
+    def _frame(self, sub: int) -> DrawnFrame:
         name = _frame_name(sub)
         width = self._outer.widths[name]
-        return Frame(
+        return DrawnFrame(
             subtopology=sub,
             x=MARGIN + self._outer.middles[name] - width / 2,
             y=MARGIN + self._outer.tops[self._ranks.subtopologies[sub]],
@@ -276,7 +276,7 @@ class _Composition:
             height=self._outer.heights[name],
         )
 
-    def _box(self, shape: Shape, frames: dict[int, Frame]) -> Box:
+    def _box(self, shape: Shape, frames: dict[int, DrawnFrame]) -> Box:
         own = self._labels[shape.id]
         if shape.subtopology is None:
             rank = self._ranks.topics[shape.id]
@@ -294,7 +294,7 @@ class _Composition:
         )
 
     def _pieces(
-        self, arrow: Arrow, boxes: dict[str, Box], frames: dict[int, Frame]
+        self, arrow: Arrow, boxes: dict[str, Box], frames: dict[int, DrawnFrame]
     ) -> Iterator[tuple[float, float, float]]:
         sub = self._inside(arrow)
         if sub is None:
@@ -316,5 +316,5 @@ def _frame_name(sub: int) -> str:
     return f"frame{sub}"
 
 
-def _inner_top(frame: Frame, grid: _Grid) -> float:
+def _inner_top(frame: DrawnFrame, grid: _Grid) -> float:
     return frame.y + (frame.height - grid.height) / 2

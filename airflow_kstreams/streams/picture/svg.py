@@ -8,9 +8,10 @@ dark text, lines and titles of a middle grey, so that all can be read on light a
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from itertools import pairwise
 
-from airflow_kstreams.streams.picture.chart import COLOURS, TEXT_COLOUR, Chart
+from airflow_kstreams.streams.picture.chart import COLOURS, TEXT_COLOUR, Arrow, Chart
 from airflow_kstreams.streams.picture.labels import (
     CAP,
     CYLINDERS,
@@ -19,7 +20,7 @@ from airflow_kstreams.streams.picture.labels import (
     NOTE_HEIGHT,
     NOTE_SIZE,
 )
-from airflow_kstreams.streams.picture.layout import Box, Frame, Stroke, layout
+from airflow_kstreams.streams.picture.layout import Box, DrawnFrame, Layout, Stroke, layout
 
 _NAME_FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _NOTE_FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
@@ -31,17 +32,9 @@ _HEAD = 7.0
 def to_svg(chart: Chart) -> str:
     """Return the SVG document."""
     picture = layout(chart)
-    root = ET.Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "width": _number(picture.width),
-            "height": _number(picture.height),
-            "viewBox": f"0 0 {_number(picture.width)} {_number(picture.height)}",
-            "role": "img",
-            "style": "max-width: 100%; height: auto",
-        },
-    )
+    root = _root(picture)
+    root.set("role", "img")
+    root.set("style", "max-width: 100%; height: auto")
     ET.SubElement(root, "title").text = "Topology"
     for frame in picture.frames:
         _draw_frame(root, frame)
@@ -49,11 +42,62 @@ def to_svg(chart: Chart) -> str:
         _draw_line(root, line)
     for box in picture.boxes:
         _draw_box(root, box)
+    return _text(root)
+
+
+def to_counted_svg(chart: Chart, counts: Mapping[Arrow, str], title: str, name: str) -> str:
+    """Return the SVG of a chart without frames, with a text at the outer end of each arrow. It has no styles,
+    which a page's policy may forbid; the texts have the class ``count``.
+
+    :param counts: arrow between a subtopology and what lies outside -> its text; others have none.
+    :param title: title of the picture, printable.
+    :param name: unique on the page; the id of the title begins with it.
+    """
+    picture = layout(chart)
+    root = _root(picture)
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{name}-title")
+    ET.SubElement(root, "title", {"id": f"{name}-title"}).text = title
+    for line in picture.lines:
+        _draw_line(root, line)
+    for box in picture.boxes:
+        _draw_box(root, box)
+    outside = {shape.id for shape in chart.outside}
+    for line in picture.lines:
+        if line.arrow in counts:
+            _draw_count(root, line, counts[line.arrow], at_start=line.arrow.start in outside)
+    return _text(root)
+
+
+def _root(picture: Layout) -> ET.Element:
+    return ET.Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "width": _number(picture.width),
+            "height": _number(picture.height),
+            "viewBox": f"0 0 {_number(picture.width)} {_number(picture.height)}",
+        },
+    )
+
+
+def _text(root: ET.Element) -> str:
     ET.indent(root)
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _draw_frame(root: ET.Element, frame: Frame) -> None:
+def _draw_count(root: ET.Element, line: Stroke, text: str, *, at_start: bool) -> None:
+    """Draw a text beside an arrow, below the topic where it begins or above the one where it ends."""
+    x, y = (
+        (line.pieces[0][0], line.pieces[0][1] + 1.5 * NOTE_SIZE)
+        if at_start
+        else (line.pieces[-1][0], line.pieces[-1][2] - 1.2 * NOTE_SIZE)
+    )
+    common = {"x": _number(x + NOTE_SIZE), "y": _number(y), "font-family": _NOTE_FONT}
+    ET.SubElement(root, "text", {**common, "class": "count", "font-size": _number(NAME_SIZE)}).text = text
+
+
+def _draw_frame(root: ET.Element, frame: DrawnFrame) -> None:
     ET.SubElement(
         root,
         "rect",
