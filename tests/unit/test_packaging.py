@@ -26,6 +26,7 @@ _EXTRAS_OF = {
     "decorators": {"airflow"},
     "hooks": {"airflow"},
     "operators": {"airflow"},
+    "pages": {"airflow"},
     "sensors": {"airflow"},
     "triggers": {"airflow"},
     "first_steps": {"spark"},

@@ -9,8 +9,8 @@ from airflow_kstreams.inspect import SeenApplication, SeenLag
 from airflow_kstreams.pages.views.frame import DagApplication, Frame, KeptRun
 from airflow_kstreams.pages.views.kept_figures import KeptFigures, kept_figures
 from airflow_kstreams.pages.views.links import Links
-from airflow_kstreams.pages.views.marks import StateMark, mark_of
 from airflow_kstreams.pages.views.rendering import render
+from airflow_kstreams.pages.views.state_marks import StateMark, mark_of
 from airflow_kstreams.pages.views.troubles import Trouble, no_run, of_application, of_kept
 
 

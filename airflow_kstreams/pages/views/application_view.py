@@ -13,16 +13,16 @@ from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.inspect import RunInFull, SeenLag, SeenLetters, SeenRun, SeenRuns
 from airflow_kstreams.inspect.tables_of import notes_of_lag, number_text, odd_text, tables_of_lag
 from airflow_kstreams.pages.views import troubles
+from airflow_kstreams.pages.views.drawings.letters_by_error import letter_tables
+from airflow_kstreams.pages.views.drawings.partition_bars import partition_tables, parts_in_words, strips
+from airflow_kstreams.pages.views.drawings.run_charts import per_column, rate, run_charts
+from airflow_kstreams.pages.views.drawings.shown_tables import ShownTable
+from airflow_kstreams.pages.views.drawings.topology_drawing import drawn_topology
 from airflow_kstreams.pages.views.frame import DagApplication, Frame, KeptRun
 from airflow_kstreams.pages.views.kept_figures import table_of_kept
-from airflow_kstreams.pages.views.letters_by_error import letter_tables
 from airflow_kstreams.pages.views.links import Links
-from airflow_kstreams.pages.views.marks import StateMark, mark_of, mark_of_run
-from airflow_kstreams.pages.views.partition_bars import partition_tables, parts_in_words, strips
 from airflow_kstreams.pages.views.rendering import render
-from airflow_kstreams.pages.views.run_charts import per_column, rate, run_charts
-from airflow_kstreams.pages.views.shown_tables import ShownTable
-from airflow_kstreams.pages.views.topology_drawing import drawn_topology
+from airflow_kstreams.pages.views.state_marks import StateMark, mark_of, mark_of_run
 from airflow_kstreams.streams.figures.time_texts import duration_text, time_text
 
 #: Runs of the table; the charts show all that were read.

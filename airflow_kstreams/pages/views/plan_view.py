@@ -5,10 +5,10 @@ from __future__ import annotations
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.inspect import NextRun
 from airflow_kstreams.inspect.tables_of import tables_of_plan
+from airflow_kstreams.pages.views.drawings.shown_tables import ShownTable, scaled
 from airflow_kstreams.pages.views.frame import DagApplication, Frame
 from airflow_kstreams.pages.views.links import Links
 from airflow_kstreams.pages.views.rendering import render
-from airflow_kstreams.pages.views.shown_tables import ShownTable, scaled
 from airflow_kstreams.pages.views.troubles import of_plan
 
 

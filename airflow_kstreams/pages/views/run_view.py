@@ -12,14 +12,14 @@ from airflow_kstreams.inspect.tables_of import (
     snapshots_of_run,
     tables_of_comparison,
 )
+from airflow_kstreams.pages.views.drawings.letters_by_error import letter_tables
+from airflow_kstreams.pages.views.drawings.shown_tables import Bar, ShownTable, scaled
+from airflow_kstreams.pages.views.drawings.timeline import attempts_table, slowest_table, step_tables
+from airflow_kstreams.pages.views.drawings.topology_drawing import drawn_topology
 from airflow_kstreams.pages.views.frame import DagApplication, Frame
-from airflow_kstreams.pages.views.letters_by_error import letter_tables
 from airflow_kstreams.pages.views.links import Links
-from airflow_kstreams.pages.views.marks import mark_of_run, superseded
 from airflow_kstreams.pages.views.rendering import render
-from airflow_kstreams.pages.views.shown_tables import Bar, ShownTable, scaled
-from airflow_kstreams.pages.views.timeline import attempts_table, slowest_table, step_tables
-from airflow_kstreams.pages.views.topology_drawing import drawn_topology
+from airflow_kstreams.pages.views.state_marks import mark_of_run, superseded
 from airflow_kstreams.pages.views.troubles import of_run
 from airflow_kstreams.streams.figures.number_texts import counted
 

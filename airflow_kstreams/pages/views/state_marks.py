@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-
 from airflow_kstreams.inspect import RunInFull, SeenRun
 
 #: Shapes of marks: ``templates/macros.html.j2`` draws each.

@@ -54,6 +54,8 @@ HOUR_MS = 3_600_000
 #: What a letter quotes and holds: it must come onto no page.
 VALUE, KEY = "planted-value-4711", "planted-key-4711"
 FRAME = Frame(base="/kstreams", airflow="", at=datetime.fromtimestamp(NOW_MS / 1000, UTC))
+#: State of a run -> the way its last attempt ended, where that has not finished it.
+_ENDS = {"under way": None, "failed": How.FAILED, "unfinished": How.LOST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,7 +419,7 @@ class MadeUp:
             task_id=self.told("process"),
             airflow_run_id=self.run_id(3),
             ended_at=FRAME.at,
-            state=self.told(state),
+            state=state,
             figures={
                 "records_in": 41_000,
                 "records_out": self.told(VALUE),

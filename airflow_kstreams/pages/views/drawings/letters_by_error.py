@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.inspect import LetterGroup, SeenLetter, SeenLetters
-from airflow_kstreams.pages.views.shown_tables import ShownTable, scaled
+from airflow_kstreams.pages.views.drawings.shown_tables import ShownTable, scaled
 from airflow_kstreams.streams.figures.time_texts import time_text
 
 _CLASS = re.compile(r"[A-Za-z_][\w.]{0,199}", re.ASCII)

@@ -15,7 +15,8 @@ from operator import attrgetter
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.inspect import PartitionLag, SeenLag
 from airflow_kstreams.inspect.tables_of import number_text
-from airflow_kstreams.pages.views.shown_tables import Bar, BarPart, ShownTable, scaled
+from airflow_kstreams.pages.views.drawings.shown_tables import Bar, BarPart, ShownTable, scaled
+from airflow_kstreams.streams.figures.number_texts import counted
 
 #: Rows with a bar, and rows of the table of all partitions.
 BARS = 20
@@ -134,7 +135,7 @@ def _strip(name: str, topic: str, parts: Sequence[PartitionLag]) -> PartitionStr
         waiting="".join(paths[2]),
         text=(
             f"One column a partition, from {parts[0].partition} to {parts[-1].partition}; the smallest has "
-            f"{least:,}, the largest {most:,} offsets. The table of partitions has the same figures."
+            f"{counted(least, 'offset')}, the largest {most:,}. The table of partitions has the same figures."
         ),
     )
 

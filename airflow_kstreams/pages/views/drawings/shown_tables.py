@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_kstreams.explore.tables import Table
-from airflow_kstreams.pages.views.marks import StateMark
+from airflow_kstreams.pages.views.state_marks import StateMark
 from airflow_kstreams.pages.views.troubles import PageLink
 
 #: Width of a bar's drawing; its parts are placed in it.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from airflow_kstreams.inspect import Attempt, RunHistory, RunInFull, StepTimes
 from airflow_kstreams.inspect.tables_of import attempts_of_run, slowest_tasks, table_of_steps
-from airflow_kstreams.pages.views.shown_tables import Bar, PartKind, ShownTable, scaled
+from airflow_kstreams.pages.views.drawings.shown_tables import Bar, PartKind, ShownTable, scaled
 
 _GOOD = ("finished", "done")
 _TIME = "time, from left to right"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.inspect import RunInFull
 from airflow_kstreams.inspect.tables_of import number_text
-from airflow_kstreams.pages.views.shown_tables import ShownTable
+from airflow_kstreams.pages.views.drawings.shown_tables import ShownTable
 from airflow_kstreams.streams.picture.flows import Flow, flow_chart
 from airflow_kstreams.streams.picture.svg import to_counted_svg
 from airflow_kstreams.streams.printable import printable
