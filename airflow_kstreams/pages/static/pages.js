@@ -155,7 +155,9 @@
   function at(path, main) {
     if (path.id) return byId(path.id);
     const all = [...main.querySelectorAll(path.kind)];
-    return all.find((each) => path.href && each.getAttribute("href") === path.href) || all[path.place];
+    const same = (each) => each && each.getAttribute("href") === path.href;
+    if (!path.href || same(all[path.place])) return all[path.place];
+    return all.find(same);
   }
 
   let waiting = 0;

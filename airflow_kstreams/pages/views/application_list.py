@@ -46,11 +46,18 @@ class ListedApplication:
     troubles: tuple[Trouble, ...]
 
 
-def applications_page(frame: Frame, rows: Sequence[ApplicationRow], notes: Iterable[str] = ()) -> str:
+def applications_page(
+    frame: Frame,
+    rows: Sequence[ApplicationRow],
+    notes: Iterable[str] = (),
+    *,
+    title: str = "Kafka applications",
+) -> str:
     """Return the page that lists applications.
 
     :param rows: the applications, in the order in which they are shown.
     :param notes: sentences on what was not looked at.
+    :param title: heading of the page.
     """
     links = Links(frame=frame)
     listed = [_listed(row, links) for row in rows]
@@ -58,7 +65,7 @@ def applications_page(frame: Frame, rows: Sequence[ApplicationRow], notes: Itera
         "applications",
         frame,
         refresh=any(each.mark.shape == "running" for each in listed),
-        title="Kafka applications",
+        title=title,
         listed=listed,
         notes=[*notes],
     )

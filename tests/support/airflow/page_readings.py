@@ -91,7 +91,6 @@ class MadeUp:
             kind=self.told("TaskError"),
             cause=self.told("task 0_3 of run scheduled__29 failed at flights-3@4711: 4 attempts"),
             remedy=self.told("mend the function at delays.py:21, then clear the DAG run"),
-            code=self.told("KS-TASK-001"),
         )
 
     def run_id(self, number: int) -> str:

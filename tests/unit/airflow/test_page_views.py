@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -18,8 +19,10 @@ from urllib.parse import unquote
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from airflow_kstreams import pages
+from airflow_kstreams.cli.app import app as command_line
 from airflow_kstreams.inspect import SeenRuns
 from airflow_kstreams.pages.views import (
     ApplicationReadings,
@@ -32,6 +35,7 @@ from airflow_kstreams.pages.views import (
     run_page,
 )
 from airflow_kstreams.pages.views.drawings.run_charts import COLUMNS
+from airflow_kstreams.pages.views.troubles import commands_of
 from tests.support.airflow.page_readings import FRAME, KEY, VALUE, MadeUp
 
 STATIC = Path(pages.__file__).parent / "static"
@@ -458,6 +462,7 @@ def test_kept_results_are_shown_and_said_to_be_when_kafka_is_gone() -> None:
     assert "Task process of DAG run scheduled__00003 has failed." in page.text
     assert "Runs as Airflow keeps them" in page.text
     assert page.text.count("Not read.") == 3
+    assert page.with_attribute("data-refresh") == []
 
 
 def test_commands_are_quoted_when_a_name_has_signs_of_a_shell() -> None:
@@ -465,6 +470,18 @@ def test_commands_are_quoted_when_a_name_has_signs_of_a_shell() -> None:
     page = Page(application(made))
     assert "--application-id 'flight-delays; rm -rf $HOME'" in page.text
     assert "--input-topics 'flights; rm -rf $HOME','weather; rm -rf $HOME'" in page.text
+
+
+def test_commands_to_copy_are_ones_that_the_command_line_has() -> None:
+    made = MadeUp()
+    commands = commands_of(made.app, made.lag)
+    assert len(commands) == 3
+    for each in commands:
+        program, *words = shlex.split(each.command)
+        place = next(number for number, word in enumerate(words) if word.startswith("--"))
+        result = CliRunner().invoke(command_line, [*words[:place], "--help"], env={"COLUMNS": "200"})
+        assert (program, result.exit_code) == ("airflow-kstreams", 0)
+        assert [word for word in words if word.startswith("--") and word not in result.stdout] == []
 
 
 def test_plan_says_what_would_refuse_the_next_run() -> None:

@@ -2,8 +2,8 @@
 the right.
 
 Rule: a chart has at most ``COLUMNS`` columns, however many runs there are. With more runs than that, each
-column stands for as many as it must, and is as high as the largest of them. Empty runs are hollow, and
-failed ones crossed, so that neither is told by colour alone.
+column stands for as many as it must, and is as high as the largest of them. Empty runs are hollow, and failed
+ones crossed (of several: where most have failed), so that neither is told by colour alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ChartColumn:
     :param x: its left edge.
     :param width: its width.
     :param height: its height; 0 where the figure is 0, or not known.
-    :param kind: ``full``; ``hollow``, where all its runs were empty; or ``lost``, where one has failed.
+    :param kind: ``full``; ``hollow``, where all its runs were empty; or ``lost``, where most have failed.
     :param text: the run, or runs, and the figure.
     """
 
@@ -137,7 +137,7 @@ def _column(
     shown: Callable[[float], str],
 ) -> ChartColumn:
     kind = "full"
-    if any(run.state == "failed" for run in group):
+    if 2 * _failed(group) > len(group):
         kind = "lost"
     elif all(run.state == "nothing new" for run in group):
         kind = "hollow"
@@ -152,12 +152,18 @@ def _column(
     )
 
 
+def _failed(group: Sequence[SeenRun]) -> int:
+    return sum(run.state == "failed" for run in group)
+
+
 def _named(group: Sequence[SeenRun]) -> str:
     newest = group[-1]
     if len(group) == 1:
         return f"{_short(newest.run_id)}, begun {time_text(newest.begun_ms)} UTC, {newest.state}"
     since = time_text(group[0].begun_ms)
-    return f"{counted(len(group), 'run')} begun from {since} to {time_text(newest.begun_ms)} UTC, the largest"
+    failed = f", {_failed(group):,} failed" if _failed(group) else ""
+    to = time_text(newest.begun_ms)
+    return f"{counted(len(group), 'run')} begun from {since} to {to} UTC{failed}, the largest"
 
 
 def _text(groups: Sequence[Sequence[SeenRun]], title: str, largest: str) -> str:
