@@ -170,7 +170,7 @@ def _run_notes(runs: Sequence[SeenRun]) -> Iterator[str]:
     """Yield why runs have failed, and what is odd about them."""
     for run in runs:
         if run.failure is not None:
-            yield f"{run.run_id}: {run.failure.kind}: {run.failure.cause}"
+            yield f"{run.run_id}: {run.failure.in_one_line}"
         yield from (f"{run.run_id}: {odd_text(suspicion)}" for suspicion in run.suspicions)
 
 

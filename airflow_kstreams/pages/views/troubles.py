@@ -242,9 +242,7 @@ def _clear(app: DagApplication, run: SeenRun, links: Links) -> Action | None:
 
 
 def _failed(failure: Failure, *, link: PageLink | None = None, action: Action | None = None) -> Trouble:
-    return Trouble(
-        what=f"{failure.kind}: {failure.cause}", way_out=failure.remedy, grave=True, link=link, action=action
-    )
+    return Trouble(what=failure.in_one_line, way_out=failure.remedy, grave=True, link=link, action=action)
 
 
 def _odd(suspicions: tuple[Suspicion, ...]) -> Iterator[Trouble]:

@@ -90,6 +90,7 @@ class MadeUp:
         return Failure(
             kind=self.told("TaskError"),
             cause=self.told("task 0_3 of run scheduled__29 failed at flights-3@4711: 4 attempts"),
+            code=self.told("KS-TASK-001"),
             remedy=self.told("mend the function at delays.py:21, then clear the DAG run"),
         )
 

@@ -398,7 +398,7 @@ def test_failed_run_says_why_and_what_to_do_and_can_be_cleared() -> None:
     for text in (application(made), run_page(FRAME, made.app, made.in_full)):
         page = Page(text)
         assert states_of(page)[0] == "state failed"
-        assert made.failure.cause in page.text
+        assert made.failure.in_one_line in page.text
         assert f"What to do: {made.failure.remedy}" in page.text
         address = "/api/v2/dags/flights_hourly/dagRuns/scheduled__00029/clear"
         assert address in page.with_attribute("data-post")
@@ -487,7 +487,7 @@ def test_commands_to_copy_are_ones_that_the_command_line_has() -> None:
 def test_plan_says_what_would_refuse_the_next_run() -> None:
     made = MadeUp()
     page = Page(plan_page(FRAME, made.app, made.plan))
-    assert f"TaskError: {made.failure.cause}" in page.text
+    assert made.failure.in_one_line in page.text
     assert "the begin would be refused" in page.text
     assert "Nothing was written." in page.text
 
