@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # Airflow brings it, and no types
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from airflow_kstreams.batch.metrics import ALL_TOTALS, ALL_UNITS, airflow_name

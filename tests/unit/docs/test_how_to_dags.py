@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,28 +16,26 @@ from tests.support.docs.how_to_pages import follower, values_of
 from tests.support.docs.orders_application import GOOD, application, write_orders
 from tests.support.docs.snippets import Snippets
 
-if TYPE_CHECKING:
-    from airflow.sdk import DAG
-
 # Before the first module of the Airflow side is imported.
 airflow_environment.prepare()
 
 
-def dag_of(code: str) -> DAG:
-    """Return the one DAG that a file defines."""
+def dag_of(code: str) -> Any:
+    """Return the one DAG that a file defines; of any type, as its tasks are of many."""
     from airflow.sdk import DAG
 
-    (dag,) = {id(value): value for value in _dags(code, DAG)}.values()
-    return dag
+    made: list[DAG] = []
+    entered = DAG.__enter__
 
+    def entering(dag: DAG) -> Any:
+        made.append(dag)
+        return entered(dag)
 
-def _dags(code: str, kind: type[Any]) -> list[Any]:
-    made: list[Any] = []
     with pytest.MonkeyPatch.context() as patched:
-        entered = kind.__enter__
-        patched.setattr(kind, "__enter__", lambda dag: made.append(dag) or entered(dag))
+        patched.setattr(DAG, "__enter__", entering)
         values_of(code)
-    return made
+    (dag,) = made
+    return dag
 
 
 @pytest.mark.snippets("docs/how-to/chain-applications.md")
