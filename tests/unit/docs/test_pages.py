@@ -36,6 +36,12 @@ def test_every_page_stands_on_a_shelf() -> None:
     assert [shelf for shelf in SHELVES if not (DOCS / shelf / "index.md").is_file()] == []
 
 
+def test_shelf_of_tasks_names_each_of_them() -> None:
+    text = (DOCS / "how-to" / "index.md").read_text(encoding="utf-8")
+
+    assert sorted(re.findall(r"\]\(([\w-]+\.md)\)", text)) == sorted(page.name for page in HOW_TO)
+
+
 @pytest.mark.parametrize("page", HOW_TO, ids=name)
 def test_how_to_page_is_short_and_begins_with_its_steps(page: Path) -> None:
     text = body(page)
