@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from airflow_kstreams.batch.inspect.ahead.lag import PARTITIONS, SeenLag, read_lag
@@ -32,13 +32,14 @@ Lakehouse = Mapping[str, str] | TablesPort
 Kafka = str | Mapping[str, object] | ClusterPort
 
 
-def applications(kafka: Kafka) -> SeenApplications:
+def applications(kafka: Kafka, *, only: Collection[str] | None = None) -> SeenApplications:
     """List the applications of a cluster, each with the run that finished last.
 
     :param kafka: Kafka's address, ``host:port[,host:port]``, or client settings by librdkafka's names.
+    :param only: ids of the applications to list; None for all.
     :raises KafkaClientError: the broker does not answer.
     """
-    return read_applications(_cluster(kafka, ApplicationSettings.parse("inspect")))
+    return read_applications(_cluster(kafka, ApplicationSettings.parse("inspect")), only=only)
 
 
 def runs(

@@ -6,6 +6,7 @@ their ids.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import closing
 
 import msgspec
@@ -52,9 +53,12 @@ class SeenApplications(ShownInNotebooks, frozen=True, kw_only=True):
     not_seen: tuple[str, ...] = ()
 
 
-def read_applications(cluster: ClusterPort, *, clock: Clock | None = None) -> SeenApplications:
+def read_applications(
+    cluster: ClusterPort, *, only: Collection[str] | None = None, clock: Clock | None = None
+) -> SeenApplications:
     """List the applications of a cluster.
 
+    :param only: ids of the applications to list; None for all.
     :raises KafkaClientError: the broker does not answer.
     """
     clock = clock or SystemClock()
@@ -62,6 +66,8 @@ def read_applications(cluster: ClusterPort, *, clock: Clock | None = None) -> Se
     with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=f"looks{_ENDING}")) as reader:
         topics = admin.topic_names()
         ids = sorted(name.removesuffix(_ENDING) for name in topics if name.endswith(_ENDING))
+        if only is not None:
+            ids = [each for each in ids if each in only]
         for number, app in enumerate(ids):
             if clock.monotonic_seconds() >= end:
                 left = counted(len(ids) - number, "ledger")
