@@ -42,13 +42,34 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": '{"sasl.kerberos.kinit.cmd": "kinit -k -t /etc/kafka.keytab airflow"}',
                         "default": "",
-                    }
+                    },
+                    "pages_read_kafka": {
+                        "description": "Whether the API server reads Kafka for the pages of applications "
+                        "and runs. Without it they show what the tasks have left in XCom.",
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": None,
+                        "default": "True",
+                    },
+                    "spark_url": {
+                        "description": "Address of Spark's own pages, to which tasks that run Spark get a "
+                        "link: of the history server, or of the cluster manager. {driver} in it stands for "
+                        "the application's id on YARN or Kubernetes. Empty: no link.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://history.example.com/history/{driver}",
+                        "default": "",
+                    },
                 },
             }
         },
         **{kind: _modules(kind, suffix) for kind, suffix in _KINDS.items()},
         "task-decorators": [
             {"name": "kstreams", "class-name": "airflow_kstreams.decorators.kstreams.kstreams_task"},
+        ],
+        "extra-links": [
+            "airflow_kstreams.hooks.operator_links.KafkaRunLink",
+            "airflow_kstreams.hooks.operator_links.SparkLink",
         ],
     }
 

@@ -128,6 +128,11 @@ class TopologySubmitHook(SparkSubmitHook):
         if self._is_yarn_cluster_mode:
             self._yarn_application_id = job_id
 
+    @property
+    def driver_name(self) -> str:
+        """The application's id on YARN or Kubernetes; empty where the provider has learned none."""
+        return self._yarn_application_id or self._kubernetes_application_id or ""
+
     def refuse_unfit_deployment(self, *, durable: bool) -> None:
         """Refuse a deployment that Spark or its provider cannot serve, before Spark is started.
 

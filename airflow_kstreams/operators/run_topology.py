@@ -20,6 +20,7 @@ from airflow_kstreams.batch.report.counts import (
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary, result_so_far
 from airflow_kstreams.hooks.kafka import allowed_settings
 from airflow_kstreams.hooks.metrics_settings import metrics_target
+from airflow_kstreams.hooks.operator_links import SparkLink
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.hooks.rendered import (
     Reader,
@@ -137,6 +138,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         "conf": "json",
         "env_vars": "json",
     }
+    operator_extra_links = (*RunOperator.operator_extra_links, SparkLink())
     ui_color = "#f7e3d5"
 
     _hook: TopologySubmitHook | None
@@ -186,6 +188,11 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
             SparkSubmitOperator.on_kill(self)
             # Where a cluster manager was asked to end the driver, spark-submit may still wait here.
             self._hook.end_application()
+
+    @property
+    def spark_driver(self) -> str:
+        """The Spark application's id in its cluster manager; empty where there is none."""
+        return "" if self._hook is None else self._hook.driver_name
 
     def submit_job(self, context: Context) -> str | None:
         """Submit, where the provider finds the driver again.

@@ -23,15 +23,16 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.operator_links import KafkaRunLink
 from airflow_kstreams.hooks.rendered import (
     Reader,
     Rendered,
@@ -90,6 +91,7 @@ class ApplicationOperator(Rendered, BaseOperator):
         "settings": settings_object,
     }
     template_fields_renderers: ClassVar[dict[str, str]] = {"settings": "json"}
+    operator_extra_links: Collection[BaseOperatorLink] = (KafkaRunLink(),)
 
     def __init__(
         self,
