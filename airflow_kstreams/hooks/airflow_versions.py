@@ -11,6 +11,7 @@ exceptions                               before 3.2 in ``airflow.exceptions``
 :func:`cron_intervals`                   before 3.2 in ``airflow.timetables.interval``
 :func:`amask_secret`                     before 3.3 missing; its steps are possible
 ``shared_stream_producer``               before 3.3 missing, with the word that an event is stored
+:func:`has_teams`                        before 3.2 a connection is not looked up for a team
 =======================================  ============================================================
 """
 
@@ -78,6 +79,7 @@ __all__ = [
     "airflow_conf",
     "amask_secret",
     "cron_intervals",
+    "has_teams",
     "mask_secret",
     "next_interval",
     "refuse_before",
@@ -132,6 +134,12 @@ def next_interval(timetable: Any, start: datetime, end: datetime) -> tuple[datet
     if info is None or info.data_interval is None:
         return None
     return info.data_interval.start, info.data_interval.end
+
+
+def has_teams() -> bool:
+    """Return whether Airflow looks a connection up for the team of a DAG, as it does from 3.2 on."""
+    found = version_of("apache-airflow-core")
+    return found is not None and Version(found) >= Version("3.2")
 
 
 def refuse_before(release: str, *, what: str, needs: str, instead: str) -> None:

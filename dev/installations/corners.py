@@ -75,6 +75,14 @@ _NO_SHARED_STREAMS = {
     f"{_OF_LINKS}[airflow.md0]": "names a DAG that needs Airflow 3.3, and is taken out for the demo",
 }
 
+_NO_SCENE_OF_PAGES = {
+    "unit/airflow/test_page_security.py": "makes Airflow's server and its teams as Airflow 3.3 has them",
+}
+_NO_TEAMS = {
+    **_NO_SCENE_OF_PAGES,
+    "unit/airflow/test_page_connections.py": "looks connections up by team, as Airflow does from 3.2 on",
+}
+
 #: Suites that import Airflow, and examples of the parts for it.
 _OF_AIRFLOW = (
     "unit/airflow",
@@ -101,6 +109,7 @@ CORNERS = (
         python="3.12",
         left_out={
             **_NO_SHARED_STREAMS,
+            **_NO_TEAMS,
             "unit/airflow/test_metrics_settings.py": "compares with a function that Airflow has from 3.2 on",
         },
     ),
@@ -111,7 +120,7 @@ CORNERS = (
         broker="4.0.2",
         python="3.13",
         bounds=("fastapi<0.137",),
-        left_out=_NO_SHARED_STREAMS,
+        left_out={**_NO_SHARED_STREAMS, **_NO_SCENE_OF_PAGES},
     ),
     Corner(
         name="airflow-3.3",
@@ -138,6 +147,7 @@ CORNERS = (
         lowest=True,
         left_out={
             **_NO_SHARED_STREAMS,
+            **_NO_TEAMS,
             "unit/airflow/test_metrics_settings.py": "compares with a function that Airflow has from 3.2 on",
         },
     ),

@@ -267,6 +267,15 @@ import airflow.triggers.base, airflow.triggers.shared_stream
 from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, DAG, Param, TaskGroup, task
 """
 
+#: Every process of Airflow loads the plugins.
+_PLUGIN = """
+import sys
+import airflow.plugins_manager
+before = set(sys.modules)
+import airflow_kstreams.pages.plugin
+answer = sorted(set(sys.modules) - before)
+"""
+
 _WALK = """
 import importlib, pkgutil, socket, threading
 
@@ -315,6 +324,7 @@ def beside_airflow(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     questions = {
         "walk": _WALK,
         "triggers": _TRIGGERS,
+        "plugin": _PLUGIN,
         **{dag: _DAG.format(file=str(ROOT / "dags" / f"{dag}.py")) for dag in DAGS},
     }
     return ask(questions, home=tmp_path_factory.mktemp("home"), first=_AIRFLOW)
@@ -342,6 +352,12 @@ def test_a_triggerer_loads_neither_the_dsl_nor_a_client_when_it_makes_a_trigger(
     parts = [".".join(name.split(".")[:3]) for name in loaded]
     assert {"airflow_kstreams.streams.kstream", "airflow_kstreams.streams.state"}.isdisjoint(parts)
     assert "confluent_kafka" not in loaded
+
+
+def test_every_process_of_airflow_imports_little_when_it_loads_the_plugin(beside_airflow: Answers) -> None:
+    package = "airflow_kstreams"
+
+    assert set(beside_airflow.to("plugin")) <= {package, f"{package}.pages", f"{package}.pages.plugin"}
 
 
 @pytest.mark.parametrize("dag", DAGS)
