@@ -33,7 +33,7 @@ def test_failed_run_is_never_running_and_names_cause_remedy_and_command() -> Non
     scene.kafka.clock.sleep(12 * MINUTES)
     standing = look(scene).standing
     assert standing is not None
-    assert standing.text == "failed 12 min ago, no driver works on it: in-0@7 holds no number"
+    assert standing.text == "failed 12 min ago, no driver works on it: in-0@7 holds no number [KS-APP-001]"
     assert standing.failure is not None
     assert standing.failure.remedy == "mend the producer"
     assert standing.command.startswith("airflow-kstreams run ")
