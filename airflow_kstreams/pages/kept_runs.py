@@ -27,20 +27,23 @@ if TYPE_CHECKING:
 
 _RESULT = "return_value"
 #: Number of task instances that are looked at.
-_INSTANCES = 300
+INSTANCES = 300
 _FIGURES = frozenset(RunResult.__annotations__)
 
 
-def kept_runs(session: Session, app: DagApplication, *, run_id: str | None = None) -> list[KeptRun]:
+def kept_runs(
+    session: Session, app: DagApplication, *, run_id: str | None = None, instances: int = INSTANCES
+) -> list[KeptRun]:
     """Return the last runs of an application as Airflow keeps them, the newest first.
 
     Of the tasks of one DAG run, the one that says most of its end comes first.
 
     :param app: the application.
     :param run_id: id of a DAG run, to look at that one alone; None for the last ones.
+    :param instances: number of task instances to look at.
     """
     found: dict[str, KeptRun] = {}
-    for row in _instances(session, app.dag_id, app.task_ids, run_id):
+    for row in _instances(session, app.dag_id, app.task_ids, run_id, instances):
         figures = figures_in(row.value)
         if figures.get("application_id", app.application_id) != app.application_id:
             continue
@@ -97,7 +100,9 @@ def _rank(kept: KeptRun) -> tuple[bool, bool]:
     return bool(kept.figures.get("finished")), bool(kept.figures)
 
 
-def _instances(session: Session, dag_id: str, task_ids: Sequence[str], run_id: str | None) -> Sequence[Any]:
+def _instances(
+    session: Session, dag_id: str, task_ids: Sequence[str], run_id: str | None, count: int = INSTANCES
+) -> Sequence[Any]:
     """Return task instances with what they left in XCom, those of the newest DAG runs first."""
     own_result = and_(
         XComModel.dag_id == TaskInstance.dag_id,
@@ -120,4 +125,4 @@ def _instances(session: Session, dag_id: str, task_ids: Sequence[str], run_id: s
     )
     if run_id is not None:
         asked = asked.where(TaskInstance.run_id == run_id)
-    return session.execute(asked.order_by(DagRun.id.desc()).limit(_INSTANCES)).all()
+    return session.execute(asked.order_by(DagRun.id.desc()).limit(count)).all()

@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar
 
 from airflow_kstreams.pages.page_connections import NotReadError, PageSource, opened, reads_kafka
 from airflow_kstreams.pages.read_only_cluster import ReadOnlyCluster
-from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.printable import package_log
 
@@ -111,13 +111,22 @@ class LiveReadings:
             )
         try:
             future = self._future(source, what, look)
-            value = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._bound_seconds)
+            waited = asyncio.wrap_future(future)
+            # A look that ends later, with an error, has nobody who asks for it.
+            waited.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            value = await asyncio.wait_for(asyncio.shield(waited), self._bound_seconds)
         except NotReadError as error:
             return _not_read(error.why)
         except KafkaClientError as error:
             log.warning("Kafka was not read for a page, by connection %s: %s", source.conn_id, error.cause)
             return _not_read(
                 f"Kafka did not answer as it should by connection {source.conn_id!r} ({error.kafka_code}; "
+                "the API server's log says more)"
+            )
+        except KStreamsError as error:
+            log.warning("What Kafka has was not read for a page, by %s: %s", source.conn_id, error.cause)
+            return _not_read(
+                f"what it has cannot be read by connection {source.conn_id!r} ({type(error).__name__}; "
                 "the API server's log says more)"
             )
         except TimeoutError:

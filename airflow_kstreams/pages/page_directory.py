@@ -22,11 +22,15 @@ from airflow_kstreams.pages.dag_applications import (
     SerializedApplications,
     applications_of,
 )
-from airflow_kstreams.pages.kept_runs import kept_applications, kept_runs
+from airflow_kstreams.pages.kept_runs import INSTANCES, kept_applications, kept_runs
 from airflow_kstreams.pages.views import KeptRun
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+
+#: Task instances of each application that a list looks at, for its last run.
+_OF_A_LIST = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,9 @@ class PageDirectory:
             return [
                 found
                 for dag in PageAccess(user, session).dags(tasks)
-                for found in _found(session, dag, applications_of(session, dag, tasks[dag.dag_id]))
+                for found in _found(
+                    session, dag, applications_of(session, dag, tasks[dag.dag_id]), instances=_OF_A_LIST
+                )
             ]
 
     def application(
@@ -113,12 +119,19 @@ def _tasks_of(named: Iterable[NamedApplication]) -> list[str]:
 
 
 def _found(
-    session: Session, dag: SeenDag, named: Iterable[NamedApplication], *, run_id: str | None = None
+    session: Session,
+    dag: SeenDag,
+    named: Iterable[NamedApplication],
+    *,
+    run_id: str | None = None,
+    instances: int = INSTANCES,
 ) -> list[FoundApplication]:
     return [
         FoundApplication(
             named=each,
-            kept=tuple(kept_runs(session, each.shown, run_id=run_id)) if dag.results else (),
+            kept=tuple(kept_runs(session, each.shown, run_id=run_id, instances=instances))
+            if dag.results
+            else (),
         )
         for each in named
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kstreams.pages.live_readings import LiveReading, LiveReadings
 from airflow_kstreams.pages.page_connections import NotReadError, PageSource
-from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.testing import InMemoryKafka
 
@@ -140,6 +140,20 @@ def test_reason_has_no_address_when_kafka_does_not_answer(make: Callable[..., Li
     assert found.value is None
     assert "_TRANSPORT" in str(found.why_not)
     assert "secret-host" not in str(found.why_not)
+
+
+@pytest.mark.promise("pages-show-no-values")
+def test_reason_names_the_error_alone_when_what_kafka_has_cannot_be_read(
+    make: Callable[..., LiveReadings],
+) -> None:
+    def look(cluster: ClusterPort) -> None:
+        raise TopologyError("secret words", fix="mend it")
+
+    found = read(make(), look)
+
+    assert found.value is None
+    assert "TopologyError" in str(found.why_not)
+    assert "secret" not in str(found.why_not)
 
 
 def test_reason_is_that_of_the_connection_when_it_cannot_be_used(make: Callable[..., LiveReadings]) -> None:
