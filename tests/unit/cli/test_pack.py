@@ -133,8 +133,13 @@ def test_archive_of_this_checkout_lacks_no_file() -> None:
     package = Path(airflow_kstreams.__file__).parent
     files = {file.relative_to(package.parent).as_posix() for file in package.rglob("*") if file.is_file()}
     packed = {name for name, _ in _files(_required([])) if name.startswith("airflow_kstreams/")}
-    # What the commands of the first hour write and fetch is of no use to an executor.
-    needless = {name for name in files if "/first_steps/" in name and not name.endswith(".py")}
+    # What the first hour's commands write and fetch, and the pages' styles, are of no use to an executor.
+    needless = {
+        name
+        for name in files
+        if name.startswith(("airflow_kstreams/first_steps/", "airflow_kstreams/pages/"))
+        and not name.endswith(".py")
+    }
     assert packed == {name for name in files if "__pycache__" not in name} - needless
 
 

@@ -93,7 +93,9 @@ def test_status_shows_reports_and_the_next_driver_puts_them_into_the_ledger(
     scene.kafka.clock.sleep(1)
     assert report(scene, 1)
     assert report(scene, 2)
-    assert standing(scene) == "failed 1 s ago, no driver works on it: spark-submit found no Java"
+    assert (
+        standing(scene) == "failed 1 s ago, no driver works on it: spark-submit found no Java [KS-SPARK-001]"
+    )
     (run,) = look(scene).histories.runs
     assert ways(run) == [("try 1", "failed"), ("try 2", "failed")]
 
@@ -139,7 +141,7 @@ def test_killed_driver_has_the_end_that_its_task_has_reported(scene: AttemptsSce
         driver.lease.renew()
     scene.kafka.clock.sleep(1)
     report(scene, 1, SparkSessionError("killed by SIGKILL"), ran_seconds=60)
-    assert standing(scene) == "failed 1 s ago, no driver works on it: killed by SIGKILL"
+    assert standing(scene) == "failed 1 s ago, no driver works on it: killed by SIGKILL [KS-SPARK-001]"
     scene.kafka.clock.sleep(3_600)
     scene.begin(scene.coordinator(), 1, "later")
     assert ways(scene.history()) == [("try 1", "failed"), ("try 1", None)]
@@ -195,7 +197,10 @@ def test_later_run_that_cannot_start_is_shown_beside_the_one_before_it(scene: At
     found = look(scene).standing
     assert found is not None
     assert found.run_id == "r"
-    assert found.waiting == "run later failed 1 s ago, no driver works on it: spark-submit found no Java"
+    assert (
+        found.waiting
+        == "run later failed 1 s ago, no driver works on it: spark-submit found no Java [KS-SPARK-001]"
+    )
 
 
 def test_nothing_is_made_to_report_when_no_run_has_begun_yet(scene: AttemptsScene) -> None:
