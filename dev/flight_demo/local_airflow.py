@@ -284,22 +284,30 @@ class LocalAirflow:
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Ask the REST API; answers decoded JSON, or None where there is no content."""
-        if not self._token:
-            self._token = self._send("GET", "/auth/token", None)["access_token"]
-        return self._send(method, f"/api/v2{path}", body)
+        content = self._send(method, f"/api/v2{path}", body, token=self._logged_in())
+        return json.loads(content) if content else None
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+    def page(self, path: str) -> str:
+        """Return a page of the API server."""
+        return self._send("GET", path, None, token=self._logged_in()).decode()
+
+    def _logged_in(self) -> str:
+        if not self._token:
+            self._token = json.loads(self._send("GET", "/auth/token", None))["access_token"]
+        return self._token
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None, *, token: str = "") -> bytes:
         request = urllib.request.Request(self.url + path, method=method)  # noqa: S310 - always our own server
         request.add_header("Accept", "application/json")
-        if self._token:
-            request.add_header("Authorization", f"Bearer {self._token}")
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
         if body is not None:
             request.add_header("Content-Type", "application/json")
             request.data = json.dumps(body).encode()
         try:
             with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as answer:  # noqa: S310 - as above
-                content = answer.read()
-                return json.loads(content) if content else None
+                content: bytes = answer.read()
+                return content
         except urllib.error.HTTPError as error:
             raise AirflowError(f"{method} {path}: {error.code} {error.read().decode()[:500]}") from None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from dev.flight_demo import oracle
 from dev.flight_demo.publisher import create_topics
 from tests.integration.airflow.deployment import (
+    APPLICATION_ID,
     BACKFILL,
     BACKFILLED,
     FOLLOWED,
@@ -15,6 +17,7 @@ from tests.integration.airflow.deployment import (
     TELL,
     Deployment,
 )
+from tests.support.kafka.kafka_tools import group_lag
 
 
 def increments_add_up_and_are_told_once(deployment: Deployment) -> None:
@@ -28,6 +31,23 @@ def increments_add_up_and_are_told_once(deployment: Deployment) -> None:
     assert deployment.differences(deployment.days) == ()
     deployment.airflow.wait(lambda: set(run_ids) <= set(deployment.told()), "every run is told")
     assert {deployment.told()[run_id] for run_id in run_ids} == {1}
+
+
+def pages_show_what_kafka_has(deployment: Deployment) -> None:
+    """Read the pages while a day waits: their figures are those of Kafka's own tool, and of the run."""
+    airflow, run = deployment.airflow, deployment.finished_run()
+    deployment.publish_day()
+    application = f"/kstreams/applications/{HOURLY}/{APPLICATION_ID}"
+    page = airflow.page(application)
+    waiting = re.search(r"Offsets that wait in inputs: ([\d,]+)", page)
+    assert waiting is not None, page
+    inputs = {part.topic for part in run.inputs}
+    assert int(waiting[1].replace(",", "")) == group_lag(deployment.bootstrap, APPLICATION_ID, inputs) > 0
+    of_run = airflow.page(f"{application}/runs/{run.run_id}")
+    assert f"{run.records_in:,} in, {run.records_out:,} out" in of_run
+    of_dag_run = airflow.page(f"/kstreams/dags/{HOURLY}/runs/{run.run_id}")
+    assert f"{run.records_in:,} in, {run.records_out:,} out" in of_dag_run
+    assert f'href="{application}"' in airflow.page("/kstreams/")
 
 
 def failed_run_ends_at_its_own_stops_when_cleared(deployment: Deployment) -> None:

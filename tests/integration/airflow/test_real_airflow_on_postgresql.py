@@ -21,6 +21,7 @@ from tests.integration.airflow.scenarios import (
     failed_run_ends_at_its_own_stops_when_cleared,
     increments_add_up_and_are_told_once,
     nothing_changes_when_a_finished_run_is_cleared,
+    pages_show_what_kafka_has,
     repeated_event_is_the_same_and_ignored,
     sensor_and_watcher_go_on,
 )
@@ -68,6 +69,10 @@ def test_results_add_up_and_each_run_is_told_once_when_past_increments_run(
     deployment: Deployment,
 ) -> None:
     increments_add_up_and_are_told_once(deployment)
+
+
+def test_pages_show_what_kafka_has(deployment: Deployment) -> None:
+    pages_show_what_kafka_has(deployment)
 
 
 def test_openlineage_is_told_topics_offsets_and_counts_when_tasks_end(deployment: Deployment) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Collection
 
 from dev.servers.embedded import tool_command
 
@@ -35,3 +36,14 @@ def _listed(bootstrap: str) -> dict[tuple[str, ...], str]:
     if not header.startswith("Topic"):
         raise AssertionError(f"not the table of transactions: {told.stdout}{told.stderr}")
     return {tuple(line.split()[:6]): line for line in lines}
+
+
+def group_lag(bootstrap: str, group: str, topics: Collection[str]) -> int:
+    """Return the sum of what ``kafka-consumer-groups --describe`` prints as the lag of a group in topics."""
+    arguments = ["--bootstrap-server", bootstrap, "--describe", "--group", group]
+    command = tool_command("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", arguments)
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    lines = [line.split() for line in told.stdout.splitlines() if line.strip()]
+    header = next(line for line in lines if line[0] == "GROUP")
+    topic, lag = header.index("TOPIC"), header.index("LAG")
+    return sum(int(line[lag]) for line in lines if line[topic] in topics)
