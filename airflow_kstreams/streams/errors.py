@@ -167,7 +167,7 @@ class MissingExtraError(ConfigError, ImportError):
     own_code: ClassVar[str] = "KS-APP-002"
 
     def _in_two_lines(self) -> str:
-        return f"{self.cause}: {self.fix} [{self.code}]"
+        return f"{self.coded_cause}: {self.fix}"
 
 
 class TopologyError(KStreamsError):

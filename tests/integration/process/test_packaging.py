@@ -141,6 +141,8 @@ def test_extra_is_named_before_anything_begins_when_spark_is_missing(python: Pat
     )
 
     assert done.returncode == 2, done.stderr
-    said = "a run needs pyspark, which is not installed here: pip install 'airflow-kstreams[spark]'"
+    said = (
+        "a run needs pyspark, which is not installed here [KS-APP-002]: pip install 'airflow-kstreams[spark]'"
+    )
     assert done.stderr.splitlines()[1] == said
     assert "Traceback" not in done.stderr
