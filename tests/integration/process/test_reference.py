@@ -103,7 +103,7 @@ def test_recovery_is_written_down_when_an_error_is_raised_by_itself() -> None:
     grouping = {"KStreamsError", "TaskError", "ReportedError"}
 
     for name in {each.name for each in error_classes(_PACKAGE)} - grouping:
-        line = rf"^\| KS-[A-Z]+-\d{{3}} \| \[`{name}`\]\(#{name.lower()}\) \| \w+ \| ."
+        line = rf"^\| \[KS-[A-Z]+-\d{{3}}\]\(\S+\) \| \[`{name}`\]\(#{name.lower()}\) \| \w+ \| ."
         assert re.search(line, _PAGES["errors.md"], re.MULTILINE), name
 
 

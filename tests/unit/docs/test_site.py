@@ -14,6 +14,7 @@ import pytest
 
 from dev.docs_site.build import DOCS, SiteError, build, lead_to_releases, moved
 from dev.docs_site.pictures import FOLDER, file_name, sources
+from dev.reference_pages.errors_page import error_examples
 from tests.support.docs.site_search import SiteSearch
 
 ROOT = DOCS.parent
@@ -98,6 +99,11 @@ def test_page_is_among_the_first_when_its_question_is_asked(
     found = search.pages(asked["asks"])[:FIRST]
 
     assert {asked["page"], asked.get("or_page")} & {*found}, found
+
+
+@pytest.mark.parametrize("code", error_examples())
+def test_page_of_errors_is_among_the_first_when_a_code_is_asked_for(search: SiteSearch, code: str) -> None:
+    assert "reference/errors" in search.pages(code)[:FIRST]
 
 
 def test_search_shows_pages_with_some_of_the_words_when_none_has_all(search: SiteSearch) -> None:
