@@ -7,7 +7,7 @@ some seconds more, also where it is that Kafka did not answer: a page that many 
 one that is watched by one.
 
 Whoever waits for a look waits no longer than the bound, on the event loop and not on a thread of Airflow's
-own pool. A look whose turn comes when nobody waits for it any more is not begun.
+own pool. Where every request for a look has given up before its turn comes, the thread does not begin it.
 
 Invariant: a waiter gets a value or the reason why there is none, after the bound at the latest. Crash
 argument: nothing is kept but results; a process that dies leaves clients behind that end with it, and its
@@ -112,7 +112,7 @@ class LiveReadings:
         try:
             future = self._future(source, what, look)
             waited = asyncio.wrap_future(future)
-            # A look that ends later, with an error, has nobody who asks for it.
+            # A look may fail after its request has given up; asyncio logs an error that nobody takes.
             waited.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             value = await asyncio.wait_for(asyncio.shield(waited), self._bound_seconds)
         except NotReadError as error:

@@ -2,7 +2,8 @@
 
 Every route is a GET, asks Airflow who the user is, and names the DAG in its path, or is a list of what the
 user may see. Nothing is written: pages have buttons that call Airflow's own REST API, which checks the user
-and keeps a record of it. The application describes itself to nobody: Airflow would show its routes to anyone.
+and keeps a record of it. FastAPI's own pages, which list the routes, are switched off: Airflow would
+show them to people who are not logged in.
 
 Where Kafka is not read, a page shows what Airflow keeps of the runs, and says why.
 """

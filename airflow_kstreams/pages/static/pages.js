@@ -139,7 +139,7 @@
     if (after !== before) say(after);
   }
 
-  // What a listener is told: the states on the page, only when one of them has changed.
+  // A screen reader reads this text aloud after a refresh, when it differs: the states on the page.
   function headline(main) {
     return [...main.querySelectorAll(".head .state, #applications .state")].map((each) => each.textContent).join(", ");
   }

@@ -1,5 +1,5 @@
-"""Gives the state of a run, or of an application, in a word with a shape, so that none is told by colour
-alone.
+"""Gives the state of a run, or of an application, in a word with a shape, so that a reader tells states
+apart without colours.
 """
 
 from __future__ import annotations

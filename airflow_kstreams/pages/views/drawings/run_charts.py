@@ -3,7 +3,8 @@ the right.
 
 Rule: a chart has at most ``COLUMNS`` columns, however many runs there are. With more runs than that, each
 column stands for as many as it must, and is as high as the largest of them. Empty runs are hollow, and failed
-ones crossed (of several: where most have failed), so that neither is told by colour alone.
+ones crossed (of several: where most have failed), so that a reader tells them apart without
+colours.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ PartKind = Literal["done", "left", "waiting", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class BarPart:
-    """A part of a bar; each kind has a height of its own, so that none is told by colour alone.
+    """A part of a bar; each kind has a height of its own, so that a reader tells them apart without colours.
 
     :param kind: its kind.
     :param begin: where it begins, of ``BAR_WIDTH``.
-    :param length: how long it is.
+    :param length: its length, of ``BAR_WIDTH``.
     """
 
     kind: PartKind
